@@ -17,34 +17,38 @@ struct TrsDlrmImpl {
   const TrsDeviceOps *device;
   TrsOptions options; /* borrowed; messages name the source of a value */
   /*
-    The stacks as given. Without -dense_arch its sizes are set when the embeddings' width is known.
+    The stacks as the options give them. Without -dense_arch, the dense arch's sizes are set as soon
+    as the embeddings' width is known.
   */
   TrsMlpSpec dense_arch, over_arch;
-  int64_t *dense_sizes, *over_sizes; /* arrays behind the stacks' sizes */
+  int64_t *dense_sizes, *over_sizes; /* memory that holds the stacks' sizes */
   int num_dense, n_embeddings;
-  int64_t *columns; /* [n_embeddings] columns of X */
-  int *side;        /* [n_embeddings] side of each embedding; NULL: all are the query's */
+  int64_t *columns; /* [n_embeddings] each embedding's first column in X */
+  /* [n_embeddings] the tower of each embedding; NULL: all embeddings belong to the query */
+  int *side;
   PetscBool pair_loss;
   PetscBool typed_rows; /* X may have the operands' type */
-  PetscBool anywhere;   /* embeddings may lie anywhere */
+  PetscBool anywhere;   /* embeddings may lie outside of X */
   int64_t max_batch;
   TrsParameters params;
   TrsLayerContext context; /* common to all layers */
   TrsMlp dense;            /* only if num_dense > 0 */
-  TrsHeads heads;          /* the tasks' layers above the interaction, and their losses */
+  TrsHeads heads;          /* the layers above the interaction, and the tasks' losses */
   TrsInteraction interaction;
   TrsSequenceLayers sequences;
-  int n_positions; /* features with position weights; their weights are the last parameters */
+  int n_positions; /* features with position weights; these weights are the last parameters */
   struct {
     char *name;
     int64_t length;
     int param;
   } * position; /* [n_positions] */
-  /* Outputs of the heads and their gradients; later X's gradient (dot, dcn). */
+  /* The outputs of the heads and the gradients of these outputs. Later also X's gradient (dot,
+     dcn). */
   float *over_inner;
-  /* The bytes of X's gradient at the front of over_inner, and all bytes of over_inner. */
+  /* The size of X's gradient at the front of over_inner, and the size of over_inner, in bytes. */
   int64_t kept_bytes, over_bytes;
-  /* Outputs of the dense arch, then the interaction's output; later gradients. */
+  /* The outputs of the dense arch, then the interaction's output. A backward overwrites them
+     with gradients. */
   float *dense_inner;
 };
 
@@ -178,7 +182,10 @@ static PetscErrorCode copy_sizes(int n, const int64_t *sizes, TrsMlpSpec *spec, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Pairs have one score, which needs no layers above the towers. */
+/*
+  Set up an interaction that scores pairs. A pair has one score, so the only layer above the towers
+  is the one that computes it.
+*/
 static PetscErrorCode read_pairs(TrsDlrm dlrm, TrsOptions options)
 {
   static const int64_t score = 1;
@@ -309,8 +316,9 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
                 out_floats = inner_out ? TrsMatrixFloats(max_batch, TrsInteractionMatrix(interaction, NULL))
                                        : 0;
   /*
-    The output's gradient is computed from the gradient of the over arch's first output, and X's
-    gradient from the output's. The two in each pair must not overlap.
+    A backward computes the output's gradient from the gradient of the over arch's first output, and
+    X's gradient from the output's gradient. An array must not overlap the array that it is computed
+    from.
   */
   const int64_t dout = TrsMlpBeside(dx_floats, out_floats, over.grad, over.grad_end);
   int64_t over_floats = backward ? over.end : over.outputs,
@@ -321,7 +329,7 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   PetscCall(TrsHeadsAllocate(&dlrm->heads, max_batch));
   dlrm->kept_bytes = backward && inner_out ? dx_floats * (int64_t)sizeof(float) : 0;
   dlrm->over_bytes = over_floats * (int64_t)sizeof(float);
-  /* lent by TrsDlrmLend() */
+  /* shared, because TrsDlrmLend() lends it */
   PetscCall(TrsDeviceAllocShared(device, dlrm->over_bytes, (void **)&dlrm->over_inner));
   if (dense_floats > 0)
     PetscCall(device->alloc(dense_floats * (int64_t)sizeof(float), (void **)&dlrm->dense_inner));
@@ -334,8 +342,8 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 }
 
 /*
-  True if X may have the operands' type. Each vector must have whole 16 bytes, and the dense arch,
-  if there is one, must end in a layer that writes this type.
+  True if X may have the operands' type. For this, each vector must fill a whole number of 16-byte
+  units. If there is a dense arch, its last layer must also write this type.
 */
 static PetscBool has_typed_x(const TrsDlrm dlrm, int64_t N, int64_t n_dense)
 {
@@ -353,7 +361,8 @@ static PetscBool has_typed_x(const TrsDlrm dlrm, int64_t N, int64_t n_dense)
 static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims)
 {
   TrsInteraction *interaction = &dlrm->interaction;
-  /* A copy of the dense features for products has rows of whole 16 bytes. */
+  /* If the dense features are copied for matrix multiplications, the copy's rows fill whole
+     16-byte units. */
   const int64_t unit = dlrm->params.type == TRS_FP32 ? 1 : 16 / TrsDTypeBytes(dlrm->params.type);
   int64_t N = 0, n_dense, filled;
   char text[64];

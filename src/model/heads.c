@@ -37,8 +37,8 @@ static PetscBool is_default(const char *name, int n, const int64_t *values)
 }
 
 /*
-  Refuse an option that the chosen heads do not use. Its default may be given, because a
-  checkpoint's model names every option.
+  Refuse an option that the chosen heads do not use. Its default value is allowed, because a
+  checkpoint names every option of its model.
 */
 static PetscErrorCode check_option(const TrsHeads *heads, TrsOptions options, const char *name, int n,
                                    const int64_t *values, TrsHeadsKind least)
@@ -81,13 +81,13 @@ PetscErrorCode TrsHeadsRead(TrsHeads *heads, TrsOptions options, const TrsMlpSpe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The task of an expert; the number of tasks for a shared expert. */
+/* The task to which expert e belongs. For a shared expert: the number of tasks. */
 static int task_of_expert(const TrsHeads *heads, int e)
 {
   return e < heads->tasks.n * heads->n_own ? e / heads->n_own : heads->tasks.n;
 }
 
-/* The experts that a gate weighs: two ranges, and their number. */
+/* The experts that a gate weighs, as two index ranges and their total count. */
 static TrsMixture choice_of(const TrsHeads *heads, int gate)
 {
   const int n_own = heads->tasks.n * heads->n_own, n = n_own + heads->n_shared;
@@ -186,7 +186,7 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the places of a stack's outputs, in memory of its own. */
+/* Choose memory for a stack's outputs that the stack shares with no other part. */
 static void place_stack(const TrsHeads *heads, TrsMlp *mlp, int64_t max_batch, float *inner, int64_t *used,
                         float *y, int64_t stride)
 {
@@ -218,8 +218,8 @@ static void place_level(TrsHeads *heads, TrsHeadLevel *level, int64_t max_batch,
 }
 
 /*
-  A single tower overlaps its parts (TrsMlpPlace). Several parts lie side by side, because the
-  gradient of their common input is complete only after all of them.
+  A single tower uses the same memory for several arrays (TrsMlpPlace). Several parts use separate
+  memory, because the gradient of their common input is complete only after all of them.
 */
 TrsMlpRoom TrsHeadsPlace(TrsHeads *heads, int64_t max_batch, int64_t stride, float *inner)
 {
@@ -258,7 +258,10 @@ PetscErrorCode TrsHeadsAllocate(TrsHeads *heads, int64_t max_batch)
 
 /* --- forward --- */
 
-/* The input of a task's experts and gate in a level. tasks.n: the input of the shared ones. */
+/*
+  The input of a task's experts and gate in a level. With task = tasks.n: the input of the shared
+  experts.
+*/
 static TrsHeadInput input_of(const TrsHeads *heads, int level, int task, const TrsHeadInput *input)
 {
   const TrsHeadLevel *below = level ? &heads->level[level - 1] : NULL;
@@ -269,14 +272,16 @@ static TrsHeadInput input_of(const TrsHeads *heads, int level, int task, const T
                         .columns = heads->width};
 }
 
-/* The same input as an operand of products. */
+/* The same input as an operand of matrix multiplications. */
 static TrsMatrix operand_of(const TrsHeads *heads, int level, int task, const TrsHeadInput *input)
 {
   if (!heads->level[level].copy) return input_of(heads, level, task, input).x;
   return heads->level[level].copy[level ? task : 0];
 }
 
-/* Copy a level's inputs for products, if the operands' type is not fp32. */
+/*
+  If the operands' type is not fp32, copy a level's inputs to this type for matrix multiplications.
+*/
 static PetscErrorCode copy_inputs(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
                                   const TrsHeadInput *input)
 {
@@ -320,7 +325,7 @@ static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute a task's loss with its logits' gradient, or only its predictions. */
+/* Compute a task's loss and its logits' gradient, or only its predictions. */
 static PetscErrorCode run_loss(const TrsHeads *heads, TrsStream stream, int64_t n, int t, const float *labels,
                                const float *weights, float scale, PetscBool predict)
 {
@@ -371,8 +376,8 @@ PetscErrorCode TrsHeadsForward(TrsHeads *heads, TrsStream stream, int64_t n, con
 /* --- backward --- */
 
 /*
-  Run a stack's backward. The first stack that reads an input (`first`) writes its gradient, the
-  others add to it.
+  Run a stack's backward. The first stack that reads an input (`first`) writes the input's gradient,
+  the other stacks add to it.
 */
 static PetscErrorCode backward_stack(const TrsHeads *heads, TrsStream stream, int64_t n, const TrsMlp *mlp,
                                      const TrsHeadInput *in, TrsMatrix x, TrsMatrix dy, PetscBool first)
@@ -381,15 +386,15 @@ static PetscErrorCode backward_stack(const TrsHeads *heads, TrsStream stream, in
 
   PetscFunctionBegin;
   PetscCall(TrsMlpBackward(mlp, stream, n, x, dy, first ? in->dx : TrsFloats(heads->other, in->dx.stride)));
-  if (!first) /* there are several stacks, so gradients of the input are floats */
+  if (!first) /* there are several stacks, so the input's gradient has floats */
     PetscCall(heads->context->compute->sum_matrices(stream, 2, parts, in->dx.stride, n, in->columns,
                                                     (float *)in->dx.data, in->dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Run a gate's backward: add up the experts' gradients. With `first` the gradient of the gate's
-  input is written, otherwise it is added.
+  Run a gate's backward, and add up the experts' gradients. With `first` it writes the gradient of
+  the gate's input, otherwise it adds to this gradient.
 */
 static PetscErrorCode backward_gate(const TrsHeads *heads, TrsStream stream, int64_t n, int number, int g,
                                     const TrsHeadInput *input, PetscBool first)
@@ -428,9 +433,9 @@ static PetscErrorCode backward_gate(const TrsHeads *heads, TrsStream stream, int
 }
 
 /*
-  The gates come first. Each gate writes its own input's gradient, but in level 0 all gates share
-  one input. If the shared input has no gate of its own (last level of ple), an expert writes its
-  first gradient.
+  Run the gates first. Each gate reads an input of its own and writes this input's gradient. In
+  level 0 all gates share one input. If the shared input has no gate of its own (last level of ple),
+  an expert writes the input's gradient first.
 */
 static PetscErrorCode backward_level(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
                                      const TrsHeadInput *input)

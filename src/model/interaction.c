@@ -3,7 +3,7 @@
 
 #include "core/function_table.h"
 
-#define ALIGNMENT 16 /* floats: the output's padded rows start a cache line */
+#define ALIGNMENT 16 /* in floats: the output's padded rows start on a cache line */
 
 PetscErrorCode TrsInteractionCheck(const TrsInteractionOps *ops)
 {
@@ -96,7 +96,7 @@ PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Allocate the dense vector's matrices and record their places. */
+/* Allocate the matrices of the dense vector, and note their addresses. */
 static PetscErrorCode allocate_dense_vector(TrsInteraction *interaction, int64_t max_batch)
 {
   const int64_t bytes = max_batch * interaction->copied * TrsDTypeBytes(interaction->x.type);

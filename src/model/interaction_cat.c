@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  cat: all vectors side by side, as in X. none: only the embeddings side by side; dense features are
-  not used.
+  cat: the output has all vectors side by side, as in X. none: the output has only the embeddings
+  side by side; dense features are not used.
 */
 #include "model/interaction.h"
 

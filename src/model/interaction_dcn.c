@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The frame of the cross networks, and the three kinds without experts. dcn has matrices of low
-  rank, dcn_full has full matrices. dcn_vector has vectors, x_{l+1} = x0 (w . x_l) + b + x_l.
+  The common code of the cross networks, and the three kinds without experts. dcn has matrices of
+  low rank, dcn_full has full matrices. dcn_vector has vectors: x_{l+1} = x0 (w . x_l) + b + x_l.
   Source: torchrec.modules.crossnet (LowRankCrossNet, CrossNet, VectorCrossNet); Wang et al. 2017;
   src/RULES.md, rule A3
 */
@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-/* --- the frame --- */
+/* --- common code --- */
 
 static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options, const TrsCrossKind *kind)
 {
@@ -39,7 +39,7 @@ static double flops(const TrsInteraction *interaction)
   return net->n_layers * net->kind->flops(net, (double)interaction->N);
 }
 
-/* The first layer's x is X, and the last layer's sum is the output. */
+/* Bytes of one sample's forward. The first layer reads X, and the last layer writes the output. */
 static double bytes(const TrsInteraction *interaction)
 {
   const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
@@ -68,7 +68,7 @@ static PetscErrorCode declare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the arrays' places in memory, and return the number of floats they take. */
+/* Set the arrays' addresses in `memory`, and return the number of floats that they need. */
 static int64_t place(const TrsInteraction *interaction, TrsCrossNet *net, int64_t B, float *memory)
 {
   const TrsCrossKind *kind = net->kind;
@@ -117,7 +117,7 @@ static TrsMatrix rows_of_v(const TrsInteraction *interaction, const TrsCrossLaye
 {
   TrsMatrix rows = TrsParametersMatrix(interaction->context->params, layer->V);
 
-  rows.stride = interaction->N; /* dcn_vector's w is one row */
+  rows.stride = interaction->N; /* w of dcn_vector is one row */
   return rows;
 }
 
@@ -151,8 +151,9 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 }
 
 /*
-  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; dv from h; dV = dv^T x_l; g += dv V; at
-  the end dx = g + dx0. For a vector dx0 += g u; h = g . x0; db = sum g.
+  With g = dout, each layer computes dx0 += g * (u + b), h = g * x0, db = sum h, dv from h, dV =
+  dv^T x_l and g += dv V. At the end dx = g + dx0. For dcn_vector, dx0 += g u, h = g . x0 and db =
+  sum g.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
@@ -220,7 +221,9 @@ static double flops_of_layer(const TrsCrossNet *net, double N)
   return net->kind->vector ? 5.0 * N : (net->kind->square ? 2.0 : 4.0) * N * (double)net->R;
 }
 
-/* A layer reads x_l twice, x0 and u, and writes u and x_{l+1}; dcn's v is written and read. */
+/*
+  A layer reads x_l twice, reads x0 and u, and writes u and x_{l+1}. dcn also writes and reads v.
+*/
 static double elements_of_layer(const TrsCrossNet *net, double N)
 {
   return net->kind->vector ? 4.0 * N : 6.0 * N + (net->kind->square ? 0.0 : 2.0 * (double)net->R);
@@ -232,7 +235,8 @@ static PetscErrorCode declare_layer(const TrsInteraction *interaction, TrsCrossL
   const TrsCrossKind *kind = net->kind;
   TrsParameters *params = interaction->context->params;
   const int64_t N = interaction->N, R = net->R;
-  const float std = (float)sqrt(2.0 / (double)(N + R)); /* torch.nn.init.xavier_normal_ */
+  /* standard deviation of torch.nn.init.xavier_normal_ */
+  const float std = (float)sqrt(2.0 / (double)(N + R));
 
   PetscFunctionBegin;
   if (kind->forward)

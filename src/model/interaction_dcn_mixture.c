@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dcn_mixture: a cross network whose layers mix K experts of low rank r, x_{l+1} = x0 * (sum_k g_k
+  dcn_mixture: a cross network whose layers mix K experts of low rank r: x_{l+1} = x0 * (sum_k g_k
   U_k relu(C_k relu(V_k x_l)) + b) + x_l with g = softmax(G x_l). All layers share the gates G. A
   single expert has no gate.
   Source: torchrec.modules.crossnet (LowRankMixtureCrossNet); Wang et al. 2021; src/RULES.md, rule
@@ -19,8 +19,9 @@ static double flops(const TrsCrossNet *net, double N)
 }
 
 /*
-  A layer moves the bytes of a dcn layer, also for q, and v and q each have an activation. With
-  gates it also moves x_l once more and its experts.
+  Count the elements that a layer reads and writes: those of a dcn layer, those of q, and one
+  activation each for v and q. With gates, the layer also reads x_l once more and reads and writes
+  its experts.
 */
 static double elements(const TrsCrossNet *net, double N)
 {
@@ -29,7 +30,7 @@ static double elements(const TrsCrossNet *net, double N)
   return 6.0 * N + 8.0 * K * (double)net->r + gated;
 }
 
-/* The standard deviation of torch.nn.init.xavier_normal_ for a tensor [K, rows, cols]. */
+/* The standard deviation that torch.nn.init.xavier_normal_ uses for a tensor [K, rows, cols]. */
 static float xavier(int64_t K, int64_t rows, int64_t cols)
 {
   return (float)sqrt(2.0 / (double)((rows + K) * cols));
@@ -82,7 +83,7 @@ static TrsMixture mixture_of(const TrsInteraction *interaction, const TrsCrossLa
                       .gate = layer->gate};
 }
 
-/* A parameter without its first rows. */
+/* A parameter's rows from row `first` on. */
 static TrsMatrix rows_from(const TrsInteraction *interaction, int index, int64_t first)
 {
   const TrsMatrix all = TrsParametersMatrix(interaction->context->params, index);
@@ -91,8 +92,8 @@ static TrsMatrix rows_from(const TrsInteraction *interaction, int index, int64_t
 }
 
 /*
-  Compute U_k q_k for a layer's experts. A backward computes them again, because they take much
-  memory.
+  Compute U_k q_k for a layer's experts. A backward computes them again instead of keeping them,
+  because they need much memory.
 */
 static PetscErrorCode compute_experts(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                       const TrsCrossLayer *layer)
@@ -113,7 +114,10 @@ static PetscErrorCode compute_experts(const TrsInteraction *interaction, TrsStre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Activate v, and compute q and the experts from it. Then u is their sum, weighted by the gates. */
+/*
+  Activate v, and compute q and the experts' outputs from it. Then u is the sum of these outputs,
+  weighted by the gates.
+*/
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                               const TrsCrossLayer *layer)
 {
@@ -175,10 +179,11 @@ static PetscErrorCode backward_expert(const TrsInteraction *interaction, TrsStre
 }
 
 /*
-  From h, the gradient of the sum of a layer's experts, compute the gradients of the experts and the
-  gates. The gates' gradients are summed over layers, last layer first. The gates' share of x_l's
-  gradient is added to g. At the first layer it is added to dx0, which may already include g, or to
-  the total of both in g.
+  From h, the gradient of the weighted sum of a layer's experts, compute the gradients of the
+  experts and the gates. All layers share the gates, so the gates' gradients are summed over layers,
+  last layer first. The gates also contribute to x_l's gradient. This part is added to g. At the
+  first layer it is added to dx0, which may already include g. If X is not fp32, it is added to g
+  there as well, because g then has the total of both.
 */
 static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                      const TrsCrossLayer *layer)
@@ -216,7 +221,10 @@ static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStrea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gates' and the experts' gradients, then dv without its activation. */
+/*
+  Compute the gradients of the gates and experts, then dv, which is the gradient before v's
+  activation.
+*/
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                const TrsCrossLayer *layer)
 {

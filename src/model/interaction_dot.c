@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* dot: the dense vector unchanged, and the products of all pairs of vectors. */
+/* dot: the output has the dense vector unchanged, then the dot products of all pairs of vectors. */
 #include "model/interaction.h"
 
 static int64_t width(const TrsInteraction *interaction)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  fm and deepfm: the dense vector unchanged, for deepfm also the outputs of deep layers on all
-  vectors, and the factorization machine on all numbers in the vectors, ((sum x)^2 - sum x^2) / 2.
+  fm and deepfm: the output begins with the unchanged dense vector. deepfm then adds the outputs of
+  deep layers on all vectors. Last comes the factorization machine on all numbers in the vectors,
+  ((sum x)^2 - sum x^2) / 2.
   Source: torchrec.modules.deepfm (FactorizationMachine, DeepFM), torchrec.models.deepfm
   (FMInteractionArch); Guo et al. 2017; src/RULES.md, rule A3
 */
@@ -11,7 +12,7 @@
 typedef struct {
   TrsMlp mlp;
   TrsMlpSpec spec; /* the sizes are borrowed from the options */
-  float *inner;    /* outputs of all layers but the last, and gradients */
+  float *inner;    /* outputs of all layers except the last, and gradients */
 } TrsDeepLayers;
 
 /* --- fm --- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  projection: the dense vector unchanged, and all products of Y's rows with Z's columns. The layers
-  of a branch compute Y [F1, D], or Z [D, F2], from all numbers in a sample.
+  projection: the output has the unchanged dense vector, then all dot products of Y's rows with Z's
+  columns. Two branches of layers compute Y [F1, D] and Z [D, F2] from all numbers in a sample.
   Source: torchrec.models.dlrm (InteractionProjectionArch, DLRM_Projection); src/RULES.md, rule A3
 */
 #include "model/interaction.h"
@@ -17,15 +17,15 @@ static const char *const modules[TRS_BRANCHES] = {"projection_1", "projection_2"
 typedef struct {
   TrsMlp mlp;
   TrsMlpSpec spec; /* the sizes are borrowed from the options */
-  int64_t width;   /* of the output */
-  float *inner;    /* outputs of all layers but the last, and gradients */
+  int64_t width;   /* columns of the branch's output */
+  float *inner;    /* outputs of all layers except the last, and gradients */
   float *y, *dy;   /* output and its gradient [max_batch, width] */
 } TrsBranch;
 
 typedef struct {
   TrsOptions options; /* borrowed, for messages */
   TrsBranch branch[TRS_BRANCHES];
-  float *other; /* [max_batch, N] a gradient that is then added */
+  float *other; /* [max_batch, N] scratch for a gradient that is added to another */
 } TrsProjection;
 
 static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
@@ -59,7 +59,7 @@ static PetscErrorCode check(const TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number of a branch's vectors: rows of Y, columns of Z. */
+/* The number of a branch's vectors: Y's rows, or Z's columns. */
 static int64_t vectors(const TrsInteraction *interaction, int i)
 {
   return ((const TrsProjection *)interaction->own)->branch[i].width / interaction->D;
@@ -108,7 +108,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the columns that stay unchanged: the dense vector. */
+/* Copy the dense vector's columns, which stay unchanged. */
 static PetscErrorCode copy_dense(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                  const float *from, int64_t from_stride,
                                  float *to, /* NOLINT(readability-non-const-parameter): written */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  two_tower: layers on the query's vectors, layers on the candidate's, and both outputs side by
-  side, each scaled to length 1 with -tower_normalize. The query's columns are the first in X.
+  two_tower: one stack of layers reads the query's vectors, another the candidate's. The output has
+  both results side by side. With -tower_normalize each result is scaled to length 1. The query's
+  columns come first in X.
   Source: TorchRec's retrieval example (TwoTower); src/RULES.md, section 20
 */
 #include "core/names.h"
@@ -44,13 +45,13 @@ typedef struct {
   TrsMlp mlp[TRS_N_SIDES];
   int64_t D; /* columns in a tower's output */
   PetscBool normalize;
-  float *inner; /* outputs of all layers but the last, and gradients */
+  float *inner; /* outputs of all layers except the last, and gradients */
   float *raw;   /* with normalize: [max_batch, 2 D] the towers' outputs before scaling */
 } TrsTwoTower;
 
 /* --- sides of features --- */
 
-/* Put a feature's vectors on a side. *found: true if a table has the feature. */
+/* Assign a feature's vectors to a tower. *found is set to true if a table has the feature. */
 static PetscErrorCode put(TrsOptions options, const TrsTableConfigs *tables, const char *feature, int to,
                           int *side, PetscBool *found)
 {
@@ -76,7 +77,7 @@ static PetscErrorCode put(TrsOptions options, const TrsTableConfigs *tables, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a feature that is on no side. */
+/* Refuse a feature that belongs to no tower. */
 static PetscErrorCode check_sides(TrsOptions options, const TrsTableConfigs *tables, const int *side)
 {
   PetscFunctionBegin;
@@ -91,8 +92,8 @@ static PetscErrorCode check_sides(TrsOptions options, const TrsTableConfigs *tab
 }
 
 /*
-  Refuse a target on another side: its tower would depend on the other tower's features, and neither
-  could compute an embedding by itself.
+  Refuse a target that belongs to the other tower. Otherwise a tower would depend on the other
+  tower's features, and neither could compute an embedding by itself.
 */
 static PetscErrorCode check_targets(TrsOptions options, const TrsTableConfigs *tables, const int *side)
 {
@@ -173,7 +174,7 @@ static int64_t width(const TrsInteraction *interaction)
   return TRS_N_SIDES * ((const TrsTwoTower *)interaction->own)->D;
 }
 
-/* Number of a side's columns in X; *first: the first one. */
+/* Number of a tower's columns in X. *first is the index of the first column. */
 static int64_t columns_of(const TrsInteraction *interaction, int side, int64_t *first)
 {
   *first = side == TRS_SIDE_QUERY ? 0 : interaction->query_columns;
@@ -221,7 +222,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Only the lengths: deep layers count their own operations. */
+/* Operations for scaling the outputs to length 1. Deep layers count their own operations. */
 static double flops(const TrsInteraction *interaction)
 {
   const TrsTwoTower *towers = (const TrsTwoTower *)interaction->own;

@@ -17,7 +17,7 @@ PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops)
 double TrsLayerBytes(const TrsLayer *layer)
 {
   const int operand = TrsDTypeBytes(layer->x.type), size = (int)sizeof(float);
-  /* A copy for products is written and read, in addition to the input. */
+  /* A copy for matrix multiplications is written and read, in addition to the input. */
   const int x_bytes = layer->ops != &trs_layer_linear ? size : layer->x.stride ? size + 2 * operand : operand;
 
   return (double)x_bytes * (double)layer->filled + (double)TrsDTypeBytes(layer->y.type) * (double)layer->out;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  relu, sigmoid, tanh: functions of each number that overwrite their input.
+  relu, sigmoid, tanh: functions of single numbers. The output overwrites the input.
   Source: torch.relu, torch.sigmoid, torch.tanh
 */
 #include "model/layer.h"
@@ -13,7 +13,7 @@ static double flops(const TrsLayer *layer)
 static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
   PetscFunctionBegin;
-  (void)x; /* y is x */
+  (void)x; /* y and x are the same matrix */
   PetscCall(layer->context->compute->activate(stream, n, layer->out, layer->ops->activation, layer->y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -22,7 +22,7 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
                                TrsMatrix dx)
 {
   PetscFunctionBegin;
-  (void)x, (void)dx; /* dx is dy */
+  (void)x, (void)dx; /* dx and dy are the same matrix */
   PetscCall(layer->context->compute->activate_backward(stream, n, layer->out, layer->ops->activation,
                                                        layer->y, dy));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dropout: a number is 0 with probability `rate`, else it is divided by 1 - rate. Outside of a
-  training step the number is unchanged.
+  dropout: in a training step, a number becomes 0 with probability `rate`, and is divided by 1 -
+           rate otherwise. Outside of a training step it is unchanged.
 
-  The random numbers are a function of seed, layer, step, the sample's place in the epoch's order,
-  and column. A backward draws the forward's numbers again.
+  Each random number is a function of seed, layer, step, the sample's position in the epoch's order,
+  and column. A backward draws the same numbers as its forward.
   Source: torch.nn.Dropout; src/RULES.md, rule A5
 */
 #include "core/philox.h"
@@ -13,7 +13,9 @@
 
 #include <math.h>
 
-/* The layer has no parameters. Its name keys its random numbers. */
+/*
+  The layer has no parameters. The call only computes the key of its random numbers from its name.
+*/
 static PetscErrorCode declare(TrsLayer *layer, const char *module, int index)
 {
   char name[256];

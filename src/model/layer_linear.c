@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  linear: y = activation(x W^T + bias). The activation runs in the same kernel.
+  linear: y = activation(x W^T + bias). One kernel also applies the activation.
   Source: torch.nn.Linear; torchrec.modules.mlp.Perceptron
 */
 #include "model/layer.h"
@@ -10,7 +10,7 @@
 static PetscErrorCode declare(TrsLayer *layer, const char *module, int index)
 {
   TrsParameters *params = layer->context->params;
-  const float bound = (float)(1.0 / sqrt((double)layer->in)); /* as torch.nn.Linear */
+  const float bound = (float)(1.0 / sqrt((double)layer->in)); /* as in torch.nn.Linear */
 
   PetscFunctionBegin;
   PetscCall(TrsParametersAdd(params, module, index, "weight", layer->out, layer->in, TRS_INIT_UNIFORM, bound,
@@ -26,7 +26,7 @@ static double flops(const TrsLayer *layer)
   return 2.0 * (double)layer->filled * (double)layer->out;
 }
 
-/* The layer for n samples. x is its input, unless the layer has a copy of it. */
+/* The layer for n samples. If the layer has a copy of its input, the copy replaces x. */
 static TrsLinear linear_of(const TrsLayer *layer, int64_t n, TrsMatrix x, const TrsReluMasks *masks)
 {
   return (TrsLinear){.batch = n,

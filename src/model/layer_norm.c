@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  layer_norm: z = (x - mean) / sqrt(variance + eps) * weight + bias over a sample's numbers.
-  swish_layernorm: x * sigmoid(z).
+  layer_norm: z = (x - mean) / sqrt(variance + eps) * weight + bias, with mean and variance over a
+  sample's numbers. swish_layernorm: x * sigmoid(z).
   Source: torch.nn.LayerNorm; torchrec.modules.activation.SwishLayerNorm
 */
 #include "model/layer.h"
@@ -55,7 +55,7 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
   const TrsLayerNorm norm = norm_of(layer);
 
   PetscFunctionBegin;
-  (void)dx; /* dx is dy */
+  (void)dx; /* dx and dy are the same matrix */
   PetscCall(layer->context->compute->layer_norm_backward(stream, n, layer->out, &norm, (const float *)x.data,
                                                          x.stride, (float *)dy.data, dy.stride));
   PetscFunctionReturn(PETSC_SUCCESS);

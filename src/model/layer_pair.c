@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  pair: the product of a row's two halves, which is the score of a query and a candidate. The layer
-  has no parameters.
+  pair: the dot product of a row's two halves, which is the score of a query and a candidate. The
+  layer has no parameters.
   Source: TorchRec's retrieval example (TwoTowerTrainTask); src/RULES.md, section 20
 */
 #include "model/layer.h"

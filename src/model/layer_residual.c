@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  residual: the perceptron's input is added to the output of its other layers. The stack keeps the
-  sum's gradient and adds it to the gradient of the perceptron's input.
+  residual: adds the perceptron's input to the output of its other layers. The stack keeps the
+  gradient of the sum and adds it to the gradient of the perceptron's input.
   Source: He et al. 2016, Deep residual learning for image recognition
 */
 #include "model/layer.h"
@@ -25,7 +25,8 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
                                TrsMatrix dx)
 {
   PetscFunctionBegin;
-  (void)layer, (void)stream, (void)n, (void)x, (void)dy, (void)dx; /* dx is dy */
+  /* dx and dy are the same matrix */
+  (void)layer, (void)stream, (void)n, (void)x, (void)dy, (void)dx;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

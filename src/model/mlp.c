@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-enum { TRS_MOST_LAYERS = 5 }; /* per perceptron */
+enum { TRS_MOST_LAYERS = 5 }; /* at most, per perceptron */
 
 #define TABLE_OF(KIND, word) &trs_layer_##word,
 static const TrsLayerOps *const activations[] = {TRS_MLP_ACTIVATIONS(TABLE_OF)};
@@ -35,7 +35,7 @@ PetscBool TrsMlpSpecIsTyped(const TrsMlpSpec *spec)
                      !spec->residual);
 }
 
-/* Append a perceptron's layer with `width` columns to the stack. */
+/* Append a layer with `width` columns to the stack, as part of the current perceptron. */
 static TrsLayer *add_layer(TrsMlp *mlp, const TrsLayerContext *context, const TrsLayerOps *ops, int64_t width)
 {
   TrsLayer *layer = &mlp->layer[mlp->n_layers++];
@@ -57,7 +57,7 @@ static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const Tr
   linear->in = in;
   linear->filled = filled;
   if (!plain && spec->activation == TRS_MLP_RELU && !spec->layer_norm)
-    linear->activation = TRS_ACTIVATION_RELU; /* in the same kernel */
+    linear->activation = TRS_ACTIVATION_RELU; /* the linear layer's kernel applies it */
   else if (!plain) {
     if (spec->layer_norm) (void)add_layer(mlp, context, &trs_layer_layer_norm, spec->sizes[p]);
     (void)add_layer(mlp, context, activations[spec->activation], spec->sizes[p]);
@@ -78,7 +78,7 @@ int64_t TrsOperandStride(TrsDType type, int64_t cols)
   return (cols + unit - 1) / unit * unit;
 }
 
-/* The layer that reads layer l's output, behind in-place activations; NULL: none. */
+/* The layer that reads layer l's output, after in-place activations; NULL: there is none. */
 static const TrsLayer *above(const TrsMlp *mlp, int l)
 {
   for (l++; l < mlp->n_layers; l++)
@@ -88,7 +88,8 @@ static const TrsLayer *above(const TrsMlp *mlp, int l)
 
 /*
   Choose the types of the matrices between layers. A matrix that only linear layers read and write
-  gets the operands' type. If other layers read an input, too, it is copied for the linear layer.
+  has the operands' type. If other layers read an input as well, the linear layer gets a copy of it
+  in the operands' type.
 */
 static void choose_types(TrsMlp *mlp, const TrsMlpSpec *spec, TrsDType type)
 {
@@ -103,7 +104,7 @@ static void choose_types(TrsMlp *mlp, const TrsMlpSpec *spec, TrsDType type)
                           ? TrsOperandStride(type, layer->filled)
                           : 0;
     if (layer->ops->activation != TRS_ACTIVATION_NONE)
-      layer->y = mlp->layer[l - 1].y; /* in-place, so also its type */
+      layer->y = mlp->layer[l - 1].y; /* in place: the same matrix, thus the same type */
     else if (layer->ops == &trs_layer_linear && next && next->ops == &trs_layer_linear && !mlp->n_saved)
       layer->y = (TrsMatrix){.type = type, .stride = TrsOperandStride(type, layer->out)};
     before = layer->y.type;
@@ -184,7 +185,7 @@ int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix)
 
 void TrsMlpPlaceOutput(TrsMlp *mlp, TrsMatrix y)
 {
-  /* In-place layers share the output of the layer before them. */
+  /* In-place layers use the output of the layer before them. */
   for (int l = mlp->n_layers - 1; l >= 0; l--) {
     mlp->layer[l].y = y;
     if (!mlp->layer[l].ops->in_place) break;
@@ -198,13 +199,14 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, TrsMatrix y
 
   for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
     const TrsLayer *end = &mlp->layer[mlp->end[p] - 1];
-    /* The caller places the stack's output. Before that, the last perceptron has fp32. */
+    /* The caller provides memory for the stack's output. Until then, the last perceptron's
+       output is taken as fp32. */
     const TrsMatrix inner_y = p + 1 == mlp->n_perceptrons ? TrsFloats(NULL, end->out) : end->y;
     const int64_t n = TrsMatrixFloats(max_batch, inner_y);
 
     for (; l < mlp->end[p]; l++) {
       TrsLayer *layer = &mlp->layer[l];
-      /* In-place layers behind this layer share its output. */
+      /* In-place layers after this layer use its output. */
       int last = l;
 
       if (layer->ops->kept) {
@@ -260,8 +262,8 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, Trs
 }
 
 /*
-  Keep the gradient of a residual layer's output, which is also added to its perceptron's input's
-  gradient.
+  Keep the gradient of a residual layer's output. The backward later adds it to the gradient of the
+  perceptron's input.
 */
 static PetscErrorCode save_gradient(const TrsMlp *mlp, const TrsLayer *layer, TrsStream stream, int64_t n,
                                     TrsMatrix dy)
@@ -273,7 +275,7 @@ static PetscErrorCode save_gradient(const TrsMlp *mlp, const TrsLayer *layer, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradient of perceptron p's output, with the output's layout. */
+/* The gradient of perceptron p's output, in the output's layout. */
 static TrsMatrix gradient_of(const TrsMlp *mlp, int p)
 {
   TrsMatrix dy = mlp->layer[mlp->end[p] - 1].y;
@@ -286,7 +288,7 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, Tr
                               TrsMatrix dx)
 {
   int p = mlp->n_perceptrons - 1;   /* perceptron of layer l */
-  PetscBool residual = PETSC_FALSE; /* true once the gradient of p's sum is saved */
+  PetscBool residual = PETSC_FALSE; /* true: the gradient of the sum in perceptron p is saved */
 
   PetscFunctionBegin;
   for (int l = mlp->n_layers - 1; l >= 0; l--) {

@@ -9,23 +9,24 @@
 /* One dense parameter. Its values and its gradient lie in the model's flat arrays. */
 typedef struct {
   const char *name;    /* "dense_arch/0/weight", "over_arch/1/bias", "crossnet/0/W" */
-  int64_t rows, cols;  /* a bias has rows = N, cols = 1 */
+  int64_t rows, cols;  /* a bias has rows = N and cols = 1 */
   int ndim;            /* 1 or 2 */
-  int64_t stride;      /* floats from row to row: cols, or more with zeros after the columns */
+  int64_t stride;      /* floats from row to row: cols, or more if zeros follow the columns */
   float *value, *grad; /* [rows, stride] device memory */
 } TrsDenseParameter;
 
 /*
-  The rows of one feature's bags, for a feature whose pooling is a layer. Row i is at rows + i * D,
-  its gradient at grads + i * D. Bag b has the rows offsets[b] .. offsets[b + 1] - 1. The counts are
-  known on the host.
+  The rows of one feature's bags, for a feature that a layer pools. Row i is at rows + i * D, its
+  gradient at grads + i * D. Bag b has the rows offsets[b] .. offsets[b + 1] - 1. The host knows the
+  number of rows.
 */
 typedef struct {
-  int64_t first, n_rows;  /* offsets[0], which may be above 0; number of rows in all n bags */
-  const int64_t *offsets; /* device [n + 1] */
+  /* offsets[0], which may be above 0, and the number of rows in all n bags */
+  int64_t first, n_rows;
+  const int64_t *offsets; /* [n + 1] on the device */
   const int64_t *on_host; /* the same offsets on the host; NULL unless TrsSequenceReadsOffsets() */
-  const float *rows;      /* device */
-  float *grads;           /* device; NULL without a backward */
+  const float *rows;      /* on the device */
+  float *grads;           /* on the device; NULL without a backward */
 } TrsBagRows;
 
 /* True if this pooling's layer reads the bags' offsets on the host. Not collective. */

@@ -57,8 +57,8 @@ void TrsParametersFillUp(TrsParameters *params, int64_t stride)
 }
 
 /*
-  Make parameter p's initial values on the host. They are the values of its logical matrix and do
-  not depend on where its rows begin.
+  Make parameter p's initial values on the host. The values fill its matrix without padding, and do
+  not depend on the distance between its rows.
 */
 static void initialise(const TrsParameters *params, int p, uint64_t seed, float *values)
 {
@@ -85,10 +85,11 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
   TrsBuffer host = {0};
 
   PetscFunctionBegin;
-  PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeroed, like the gradients */
+  /* alloc() also zeroes the memory, as for the gradients */
+  PetscCall(device->alloc(bytes, (void **)&params->values));
   if (params->type != TRS_FP32)
     PetscCall(device->alloc(params->n_values * TrsDTypeBytes(params->type), &params->operands));
-  if (!params->forward_only) /* other ranks read the gradients */
+  if (!params->forward_only) /* shared, because other ranks read the gradients */
     PetscCall(TrsDeviceAllocShared(device, bytes, (void **)&params->grads));
   for (int p = 0; p < params->n; p++) {
     TrsDenseParameter *param = &params->param[p];

@@ -17,21 +17,22 @@ typedef enum {
   TRS_INIT_ONE,
   TRS_INIT_UNIFORM,
   TRS_INIT_NORMAL
-} TrsParameterInit; /* UNIFORM: in +-scale; NORMAL: scale is the standard deviation */
+} TrsParameterInit; /* UNIFORM: between -scale and scale; NORMAL: scale is the standard deviation */
 
 typedef struct {
   TrsDenseParameter *param; /* value and grad are set by Allocate */
   char **name;              /* the strings of param[].name */
   TrsParameterInit *init;
   float *scale;
-  int64_t *offset; /* [n] first element in the flat arrays; each parameter starts a cache line */
+  /* [n] index of the first element in the flat arrays; each parameter starts on a cache line */
+  int64_t *offset;
   int n, capacity;
   PetscBool forward_only; /* no gradients: grads and every param[].grad are NULL */
   float *values, *grads;  /* [n_values] */
   int64_t n_values;
   /*
-    The operands' type. If it is not fp32, `operands` [n_values] has the values in this type, as of
-    the last Refresh.
+    The operands' type. If it is not fp32, `operands` [n_values] has the values in this type,
+    converted by the last Refresh.
   */
   TrsDType type;
   void *operands;
@@ -41,15 +42,15 @@ typedef struct {
 } TrsParameters;
 
 /*
-  Declare the next parameter, named "<module>/<layer>/<part>". cols 0: a vector of `rows` entries.
-  Not collective.
+  Declare the next parameter, named "<module>/<layer>/<part>". With cols = 0 it is a vector of
+  `rows` entries. Not collective.
 */
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index);
 
 /*
-  Make the rows of the last declared parameter start `stride` floats apart, with zeros after the
-  columns. The gradient must keep these zeros, too.
+  Make the rows of the last declared parameter start `stride` floats apart. Zeros follow the
+  columns, also in the gradient, where the backward must keep them.
 */
 void TrsParametersFillUp(TrsParameters *params, int64_t stride);
 
@@ -67,10 +68,10 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
 /* Convert the values to the operands' type, if it is not fp32. Not collective. */
 PetscErrorCode TrsParametersRefresh(TrsParameters *params, const TrsComputeOps *compute, TrsStream stream);
 
-/* A parameter as an operand for products. It must not be written. */
+/* A parameter as an operand of matrix multiplications. The caller must not write it. */
 TrsMatrix TrsParametersMatrix(const TrsParameters *params, int index);
 
-/* A parameter's numbers as fp32 or in the operands' type. */
+/* A parameter's numbers, in fp32 or in the operands' type. */
 const void *TrsParametersVector(const TrsParameters *params, int index, TrsDType type);
 
 /*

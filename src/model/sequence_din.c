@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   din: target attention. A stack of layers compares each row k of a bag with the sample's target q,
-  another vector of the model: it computes the row's weight from [q, k, q - k, q * k]. The output is
-  the sum of the weighted rows. With softmax the weights in a bag are positive and add up to 1.
+  which is another vector of the model. The stack computes the row's weight from [q, k, q - k, q *
+  k]. The output is the sum of the weighted rows. With softmax the weights in a bag are positive and
+  add up to 1.
 
-  The stack works on all rows of the batch side by side, so nothing is padded.
+  The stack works on all rows of the batch as one matrix, so no bag is padded.
 
   Source: Zhou et al. 2018, Deep Interest Network for Click-Through Rate Prediction, section 4.3,
-          which has no softmax; the input's parts follow the authors' code
+          which has no softmax. The parts of the input are as in the authors' code
 */
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
 
 typedef struct {
   TrsMlp mlp;
-  int64_t *sizes; /* sizes of the stack: din_arch, then 1 */
+  int64_t *sizes; /* the stack's sizes: those of din_arch, then 1 */
 } TrsDin;
 
 static PetscErrorCode declare(TrsSequenceLayer *layer)
@@ -58,7 +59,7 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
 
 /*
   Lay out the arrays for n bags, including parts and d_parts [rows, 4 D], and the stack's outputs.
-  Only products read the parts.
+  Only matrix multiplications read `parts`.
 */
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
                                   TrsSequenceMatrix x, TrsTargetAttention *attention, TrsMatrix *parts,

@@ -3,13 +3,13 @@
   gru: the last state of a recurrent layer that reads a bag's rows in order. An empty bag has the
   state 0.
 
-    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)      h: the state before, 0 at first
-    z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
-    n = tanh(W_in x + b_in + r * (W_hn h + b_hn))
-    the next state is (1 - z) * n + z * h
+    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)      h: the previous state, initially 0 z =
+    sigmoid(W_iz x + b_iz + W_hz h + b_hz) n = tanh(W_in x + b_in + r * (W_hn h + b_hn)) the next
+    state is (1 - z) * n + z * h
 
   Rows are packed by step: the bags are sorted by decreasing length, so that the bags that still
-  have a row in a step come first. A step is then a product on adjacent rows, and nothing is padded.
+  have a row in a step come first. Each step is then one matrix multiplication on adjacent rows, and
+  no bag is padded.
 
   Source: torch.nn.GRU (one layer, bias), with the same parameter names and order of gates
 */
@@ -21,7 +21,7 @@
 
 typedef struct {
   int weight_ih, weight_hh, bias_ih, bias_hh;
-  TrsPinnedBuffer lists; /* the last batch's lists, as made on the host */
+  TrsPinnedBuffer lists; /* the last batch's lists on the host */
   TrsWorkspace workspace;
 } TrsGru;
 
@@ -29,19 +29,21 @@ typedef struct {
 typedef struct {
   int64_t *bag;   /* [n bags] by decreasing length; empty bags at the end */
   int64_t *row;   /* [n_rows] index of each packed row among the bags' rows */
-  int64_t *first; /* [n_steps + 1] first packed row of each step; only on the host */
+  int64_t *first; /* [n_steps + 1] index of each step's first packed row; only on the host */
 } TrsGruLists;
 
-/* A batch's arrays, in the layer's memory. Floats are packed by step. */
+/* A batch's arrays, in the layer's memory. The arrays of floats are packed by step. */
 typedef struct {
-  int64_t n, n_rows, n_bags, n_steps; /* all bags; bags with a row; steps of the longest bag */
+  /* number of all bags, of rows, of bags with a row, and of steps of the longest bag */
+  int64_t n, n_rows, n_bags, n_steps;
   TrsGruLists host, device;
-  float *x, *before;      /* [n_rows, D] rows, and [n_rows, H] the states before them */
-  float *from_x, *from_h; /* [n_rows, 3 H]: r, z, n; results of W_h; later gradients */
-  float *dh;              /* [n_bags, H] */
+  float *x, *before; /* [n_rows, D] the rows, and [n_rows, H] the state before each row */
+  /* [n_rows, 3 H] r, z, n, and the multiplications by W_h; later their gradients */
+  float *from_x, *from_h;
+  float *dh; /* [n_bags, H] */
   /*
-    Operands of products, in the operands' type: copies of x and before, and in a backward of from_x
-    and from_h. With fp32 they are these arrays themselves.
+    Operands of matrix multiplications, in the operands' type: copies of x and before, and in a
+    backward of from_x and from_h. With fp32 they are these arrays themselves.
   */
   TrsMatrix x_operand, before_operand, from_x_operand, from_h_operand;
   int64_t bytes;
@@ -78,19 +80,19 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
          (ids * (2.0 * (double)layer->dim + 14.0 * (double)layer->width) + (double)layer->width);
 }
 
-/* Lay the arrays out in `memory`. If it is NULL, only count their bytes. */
+/* Lay the arrays out in `memory`. If `memory` is NULL, only count their bytes. */
 static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *batch)
 {
   const int64_t n = batch->n_rows, H = layer->width;
-  /* the states have a row of zeros even if there are no rows */
+  /* the array of states has a row of zeros even if there are no rows */
   const int64_t floats[] = {n * layer->dim, (n + 1) * H, 3 * n * H, 3 * n * H, batch->n_bags * H};
   float **arrays[] = {&batch->x, &batch->before, &batch->from_x, &batch->from_h, &batch->dh};
-  /* the operands' columns, for these arrays in turn */
+  /* number of columns of each operand below */
   const int64_t cols[] = {layer->dim, H, 3 * H, 3 * H};
   TrsMatrix *operands[] = {&batch->x_operand, &batch->before_operand, &batch->from_x_operand,
                            &batch->from_h_operand};
   const TrsDType type = layer->context->params->type;
-  int64_t at = 2 * TrsWholeLines(batch->n + batch->n_rows); /* an int64 takes two floats */
+  int64_t at = 2 * TrsWholeLines(batch->n + batch->n_rows); /* an int64 is as large as two floats */
 
   batch->device.bag = (int64_t *)memory;
   batch->device.row = memory ? batch->device.bag + batch->n : NULL;
@@ -105,8 +107,8 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *ba
 }
 
 /*
-  Sort the bags by decreasing length, bags of equal length by place, and find the start of each
-  step.
+  Sort the bags by decreasing length, and bags of equal length by index. Also find the first packed
+  row of each step.
 */
 static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
 {
@@ -114,7 +116,8 @@ static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
 
   memset(first, 0, (size_t)(batch->n_steps + 1) * sizeof(*first));
   /*
-    first[t]: number of bags with more than t rows, then the place for bags with exactly t + 1 rows
+    At first, first[t] counts the bags with exactly t + 1 rows. Then it is the next position for
+    such a bag.
   */
   for (int64_t b = 0; b < n; b++)
     if (offsets[b + 1] > offsets[b]) first[offsets[b + 1] - offsets[b] - 1]++;
@@ -129,7 +132,8 @@ static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
       batch->host.bag[first[offsets[b + 1] - offsets[b] - 1]++] = b;
     else
       batch->host.bag[batch->n_bags + n_empty++] = b;
-  /* Now first[t] is the number of bags with more than t rows. Compute the steps' places from it. */
+  /* Now first[t] is the number of bags with more than t rows. Compute each step's first packed
+     row from it. */
   for (int64_t t = 0, at = 0; t <= batch->n_steps; t++) {
     const int64_t active = t < batch->n_steps ? first[t] : 0;
 
@@ -151,12 +155,12 @@ static PetscErrorCode make_lists(const TrsSequenceLayer *layer, TrsStream stream
   sort_bags(batch->n, bags->on_host, batch);
   PetscCall(device->copy(batch->device.bag, batch->host.bag,
                          (batch->n + batch->n_rows) * (int64_t)sizeof(int64_t), stream));
-  /* The next batch's lists use the same memory. */
+  /* Wait, because the next batch's lists use the same memory. */
   if (!device->host_memory) PetscCall(device->stream_synchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the bags' rows to packed rows, or with `back` packed gradients to the bags. */
+/* Copy the bags' rows to packed rows. With `back`, copy packed gradients to the bags instead. */
 static PetscErrorCode pack(const TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch,
                            const TrsBagRows *bags, PetscBool back)
 {
@@ -175,7 +179,7 @@ static PetscErrorCode pack(const TrsSequenceLayer *layer, TrsStream stream, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the batch's arrays for n bags. */
+/* Lay out the batch's arrays for n bags. */
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
                                   TrsGruBatch *batch)
 {
@@ -202,14 +206,14 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A matrix without its first rows. */
+/* A matrix's rows from row `first` on. */
 static TrsMatrix rows_from(TrsMatrix matrix, int64_t first)
 {
   matrix.data = (char *)matrix.data + first * matrix.stride * TrsDTypeBytes(matrix.type);
   return matrix;
 }
 
-/* Step t of a batch. */
+/* The arguments of step t of a batch. */
 static TrsGruStep step_of(const TrsSequenceLayer *layer, const TrsGruBatch *batch, int64_t t)
 {
   const int64_t H = layer->width, first = batch->host.first[t], next = batch->host.first[t + 1];
@@ -229,7 +233,7 @@ static TrsGruStep step_of(const TrsSequenceLayer *layer, const TrsGruBatch *batc
                       .from_h_copy = copies ? rows_from(batch->from_h_operand, first).data : NULL};
 }
 
-/* Write zeros for empty bags: they have the states before the first rows. */
+/* Write zeros for empty bags. The first step's states `before` are zeros, so they are copied. */
 static PetscErrorCode clear_empty(const TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch,
                                   TrsSequenceMatrix x)
 {
@@ -284,7 +288,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Go back through the steps. The forward's arrays become gradients. */
+/* Run the steps backward. Gradients overwrite the forward's arrays. */
 static PetscErrorCode backward_steps(TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch)
 {
   const TrsGru *gru = (const TrsGru *)layer->own;
@@ -321,7 +325,7 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   TrsRowsCopy copy;
 
   PetscFunctionBegin;
-  (void)x; /* the forward kept the states before each row, and the lists */
+  (void)x; /* the forward kept the state before each row, and the lists */
   PetscCall(begin_batch(layer, n, bags, &batch));
   from_h = batch.from_h_operand;
   from_x = batch.from_x_operand;
@@ -339,7 +343,7 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
       (TrsLinear){.batch = batch.n_rows, .x = batch.before_operand, .y = from_h, .masks = &none}, from_h,
       TrsFloats(NULL, 0)));
   /*
-    Once the gradient of their weight is computed, the rows are not needed. Their gradient
+    As soon as the gradient of the weight is computed, the rows are not needed. Their gradient
     overwrites them.
   */
   PetscCall(TrsLayerLinearBackward(

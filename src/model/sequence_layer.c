@@ -84,8 +84,9 @@ PetscErrorCode TrsSequenceLayerParameter(TrsSequenceLayer *layer, const char *pa
 }
 
 /*
-  Count the operations of a forward on bags [n] bag by bag, because they need not be proportional to
-  the ids. If the host cannot read the lengths, every bag counts as the mean length.
+  Count the operations of a forward on bags [n]. They need not be proportional to the number of ids,
+  so each bag is counted by its length. If the host cannot read the lengths, every bag counts with
+  the average length.
 */
 static double count_flops(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
 {

@@ -3,11 +3,10 @@
   Layers that pool sequences: functions from a bag's rows to one vector of the interaction's input
   X. Internal to model/.
 
-  A kind is a const table of functions, trs_sequence_<word>, in sequence_<word>.c, and a word of
-  TRS_SEQUENCE_LAYERS in spec/vocabulary.h. Every feature of a sequence table has its own layer. A
-  layer writes its columns of X before the interaction's forward, and reads the gradient of these
-  columns after the interaction's backward. Bags are ragged: no kind computes on rows that do not
-  exist.
+  Each kind of layer is a const table of functions, trs_sequence_<word>, in sequence_<word>.c. The
+  words are TRS_SEQUENCE_LAYERS in spec/vocabulary.h. Every feature of a sequence table has its own
+  layer. A layer writes its columns of X before the interaction's forward, and reads the gradient of
+  these columns after the interaction's backward. Bags have different lengths. No kind pads them.
 
   Source: src/RULES.md, rule A26a
 */
@@ -21,18 +20,19 @@ typedef struct TrsSequenceLayerOps TrsSequenceLayerOps;
 typedef struct {
   const TrsSequenceLayerOps *ops;
   const TrsLayerContext *context;
-  const TrsTableConfig *table;   /* borrowed */
-  char *module;                  /* sequence/<feature>, the start of the parameters' names */
-  int64_t dim, width;            /* columns of a row and of the layer's output */
-  int vector, target;            /* places among the model's vectors; target -1: there is none */
-  int64_t column, target_column; /* columns in X, valid after TrsSequenceLayersDeclare() */
-  double mean_ids;               /* mean number of ids per sample, for the banner */
-  int first_param, last_param;   /* indices in the model's parameters */
-  TrsDeviceBuffer memory;        /* the kind's activations; grows with the batch */
-  void *own;                     /* data of the kind */
+  const TrsTableConfig *table; /* borrowed */
+  char *module;                /* sequence/<feature>, the prefix of the parameters' names */
+  int64_t dim, width;          /* columns of a row and of the layer's output */
+  int vector, target;          /* indices among the model's vectors; target -1: there is none */
+  /* first columns of `vector` and `target` in X, valid after TrsSequenceLayersDeclare() */
+  int64_t column, target_column;
+  double mean_ids;             /* average number of ids per sample, for the banner */
+  int first_param, last_param; /* indices in the model's parameters */
+  TrsDeviceBuffer memory;      /* the layer's activations; grows with the batch */
+  void *own;                   /* data of this kind of layer */
 } TrsSequenceLayer;
 
-/* Columns of X or of its gradient, and the floats from one sample to the next. */
+/* Columns of X or of its gradient, and the number of floats from one sample to the next. */
 typedef struct {
   float *data;
   int64_t stride;
@@ -41,12 +41,13 @@ typedef struct {
 /* Every function except `free` is required. */
 struct TrsSequenceLayerOps {
   const char *word;
-  PetscBool reads_offsets; /* reads the bags' offsets on the host */
+  PetscBool reads_offsets; /* the layer reads the bags' offsets on the host */
 
-  /* Declare the parameters, all before those of the next layer. */
+  /* Declare the parameters, all of them before the next layer's. */
   PetscErrorCode (*declare)(TrsSequenceLayer *layer);
 
-  /* Operations of a forward on a bag with this many ids, and the bytes that it reads and writes. */
+  /* Count the operations of a forward on a bag with this many ids, and the bytes that it reads
+     and writes. */
   double (*flops)(const TrsSequenceLayer *layer, double ids);
   double (*bytes)(const TrsSequenceLayer *layer, double ids);
 
@@ -56,7 +57,7 @@ struct TrsSequenceLayerOps {
 
   /*
     After a forward on the same bags: overwrite bags->grads and the parameters' gradients, and add
-    to the target's columns of dx. The layer's columns of dx may be overwritten.
+    to the target's columns of dx. The function may overwrite the layer's own columns of dx.
   */
   PetscErrorCode (*backward)(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
                              TrsSequenceMatrix x, TrsSequenceMatrix dx);
@@ -67,27 +68,30 @@ struct TrsSequenceLayerOps {
 #define TRS_SEQUENCE_LAYER_TABLE(KIND, word) extern const TrsSequenceLayerOps trs_sequence_##word;
 TRS_SEQUENCE_LAYERS(TRS_SEQUENCE_LAYER_TABLE)
 
-/* A model's layers. */
+/* All sequence layers of a model. */
 typedef struct {
   int n;
   TrsSequenceLayer *layer; /* [n] */
-  const TrsBagRows *bags;  /* [n] bags of the batch, borrowed */
+  const TrsBagRows *bags;  /* [n] each layer's bags of the batch, borrowed */
 } TrsSequenceLayers;
 
-/* Add the layer for a table's k-th feature: TrsDlrmAddSequence(). */
+/* Add the layer for a table's k-th feature (TrsDlrmAddSequence). */
 PetscErrorCode TrsSequenceLayersAdd(TrsSequenceLayers *layers, const TrsLayerContext *context,
                                     const TrsTableConfig *table, int k, int vector, int target);
 
-/* Declare the layers' parameters. columns: the model's vectors in X. Not collective. */
+/*
+  Declare the layers' parameters. `columns` has the first column of each of the model's vectors in
+  X. Not collective.
+*/
 PetscErrorCode TrsSequenceLayersDeclare(TrsSequenceLayers *layers, const int64_t *columns);
 
-/* Run all layers. The backward announces the gradients of their parameters. */
+/* Run all layers. The backward also announces the gradients of their parameters. */
 PetscErrorCode TrsSequenceLayersForward(const TrsSequenceLayers *layers, TrsStream stream, int64_t n,
                                         TrsSequenceMatrix x);
 PetscErrorCode TrsSequenceLayersBackward(const TrsSequenceLayers *layers, TrsStream stream, int64_t n,
                                          TrsSequenceMatrix x, TrsSequenceMatrix dx);
 
-/* Add the operations and bytes of a forward on a sample with the mean number of ids. */
+/* Add the operations and bytes of a forward on a sample with the average number of ids. */
 void TrsSequenceLayersWork(const TrsSequenceLayers *layers, double *flops, double *bytes);
 
 /* Print a line for each layer on rank 0 of comm. Logically collective. */
@@ -96,8 +100,8 @@ PetscErrorCode TrsSequenceLayersView(const TrsSequenceLayers *layers, MPI_Comm c
 PetscErrorCode TrsSequenceLayersFree(TrsSequenceLayers *layers);
 
 /*
-  Declare a parameter "<module>/<part>", initialised by `init` with `scale`. cols 0: a vector. Not
-  collective.
+  Declare a parameter "<module>/<part>" that `init` initialises with `scale`. With cols = 0 it is a
+  vector. Not collective.
 */
 PetscErrorCode TrsSequenceLayerParameter(TrsSequenceLayer *layer, const char *part, int64_t rows,
                                          int64_t cols, TrsParameterInit init, double scale, int *index);

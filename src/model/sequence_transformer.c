@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  transformer: encoder layers on a bag's rows, then the mean of the rows. An empty bag gives zeros.
+  transformer: encoder layers process a bag's rows, and the output is the mean of the resulting
+               rows. An empty bag gives zeros.
 
     a = x + W_o attention(W_in x + b_in) + b_o       y = norm1(a)
     c = y + W_2 relu(W_1 y + b_1) + b_2              the next layer's x is norm2(c)
 
-  One product handles all rows in the batch, in the order of their bags, and nothing is padded. For
-  each row a layer keeps 8 D + F floats and two for each head. A batch needs 8 D + F more for its
-  gradients. With bf16 operands, the F numbers have 2 bytes, and there are copies with 2 bytes per
-  number: 3 D in a layer and 3 D in a batch.
+  Each matrix multiplication handles all rows in the batch, in the order of their bags, so no bag is
+  padded. For each row, each layer keeps 8 D + F floats, and two more for each head. The gradients
+  need 8 D + F floats per row, once for all layers. With bf16 operands, the F numbers have 2 bytes
+  each. There are also bf16 copies: 3 D numbers per row in each layer, and 3 D once for all layers.
 
   Source: torch.nn.TransformerEncoderLayer (activation relu, norm_first false, no dropout), with the
           same parameter names
@@ -19,7 +20,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A linear layer's or a layer norm's parameter indices. */
+/* The indices of the parameters of a linear layer or a layer norm. */
 typedef struct {
   int weight, bias;
 } TrsPart;
@@ -28,15 +29,15 @@ typedef struct {
   TrsPart in, out, linear1, linear2, norm1, norm2;
 } TrsEncoder;
 
-/* Arrays that a forward keeps for one encoder layer, in the layer's memory; [n_rows, ...]. */
+/* Arrays [n_rows, ...] that a forward keeps for one encoder layer, in the layer's memory. */
 typedef struct {
   const float *x;        /* [D] the input */
   float *qkv, *attended; /* [3 D], [D] */
   float *a, *y;          /* [D] before and after norm1 */
   TrsMatrix hidden;      /* [F] in the operands' type */
   float *c, *result;     /* [D] before and after norm2 */
-  float *log_sums;       /* [heads] for the attention */
-  float *moments[2];     /* [2] for the norms */
+  float *log_sums;       /* [heads] kept for the attention's backward */
+  float *moments[2];     /* [2] kept for the norms' backwards */
   TrsReluMask mask;      /* mask of `hidden`, for the backward */
   void *copy[3];         /* [D] x, attended and y in the operands' type, or NULL */
 } TrsEncoderBatch;
@@ -44,11 +45,11 @@ typedef struct {
 typedef struct {
   int64_t n_rows;
   TrsEncoderBatch *encoder; /* [layers] */
-  float *scratch;           /* for the attention */
+  float *scratch;           /* scratch for the attention */
   float *d, *d_part;        /* [n_rows, D] gradients of the rows, and of a parallel branch */
   float *dqkv;              /* [n_rows, 3 D] */
   TrsMatrix dhidden;        /* [n_rows, F] in the operands' type */
-  void *d_copy;             /* [n_rows, 3 D] a gradient in this type, or NULL */
+  void *d_copy;             /* [n_rows, 3 D] a gradient in the operands' type, or NULL */
   int64_t bytes;
 } TrsTransformerBatch;
 
@@ -59,7 +60,10 @@ typedef struct {
 
 /* --- parameters --- */
 
-/* Declare a weight [rows, cols] and its bias, initialised as in torch, or as for a layer norm. */
+/*
+  Declare a weight [rows, cols] and its bias, initialised as in torch. For a layer norm, initialise
+  them as torch's layer norm does.
+*/
 static PetscErrorCode declare_part(TrsSequenceLayer *layer, int64_t i, const char *name, int64_t rows,
                                    int64_t cols, TrsPart *part)
 {
@@ -144,7 +148,7 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
 
 /* --- a batch --- */
 
-/* Take the next n floats from memory. If it is NULL, only count them. */
+/* Reserve the next n floats in `memory`. If `memory` is NULL, only count them. */
 static float *take(void *memory, int64_t *at, int64_t n)
 {
   float *floats = memory ? (float *)memory + *at : NULL;
@@ -153,7 +157,7 @@ static float *take(void *memory, int64_t *at, int64_t n)
   return floats;
 }
 
-/* Lay the arrays out in `memory`. If it is NULL, only count their bytes. */
+/* Lay the arrays out in `memory`. If `memory` is NULL, only count their bytes. */
 static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRows *bags,
                     TrsTransformerBatch *batch)
 {
@@ -194,7 +198,7 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
   batch->bytes = at * (int64_t)sizeof(float);
 }
 
-/* Make the batch's arrays. */
+/* Lay out the batch's arrays. */
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, const TrsBagRows *bags)
 {
   TrsTransformerBatch *batch = &((TrsTransformer *)layer->own)->batch;
@@ -238,14 +242,17 @@ static TrsAttention attention_of(const TrsSequenceLayer *layer, int64_t n, const
 
 /* --- forward --- */
 
-/* A matrix of floats [rows, cols] as an operand: the matrix itself, or its copy. */
+/*
+  A matrix of floats [rows, cols] as an operand of a matrix multiplication: the matrix itself, or
+  its copy.
+*/
 static TrsMatrix operand(const TrsSequenceLayer *layer, const float *from, int64_t cols, void *copy)
 {
   if (!copy) return TrsFloats(from, cols);
   return (TrsMatrix){.type = layer->context->params->type, .stride = cols, .data = copy};
 }
 
-/* Make the copy of a matrix [rows, cols], if the operands' type is not fp32. */
+/* If the operands' type is not fp32, copy a matrix [rows, cols] to this type. */
 static PetscErrorCode make_operand(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
                                    const float *from, int64_t cols, void *copy, TrsMatrix *made)
 {
@@ -257,7 +264,7 @@ static PetscErrorCode make_operand(const TrsSequenceLayer *layer, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Run a part as a linear layer, with x, activation, y and masks as given. */
+/* Run a part as a linear layer. `given` has x, activation, y and masks. */
 static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows, TrsPart part,
                              TrsLinear given)
 {
@@ -265,7 +272,7 @@ static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, in
   return TrsLayerLinearForward(layer->context, stream, part.weight, part.bias, given);
 }
 
-/* Add x to sum [rows, D], and normalise the sum to y. */
+/* Add x to `sum` [rows, D], and write the normalised sum to y. */
 static PetscErrorCode add_and_norm(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
                                    TrsPart part, const float *x, float *sum, float *moments, float *y)
 {
@@ -280,7 +287,7 @@ static PetscErrorCode add_and_norm(const TrsSequenceLayer *layer, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A bag's vector is the mean of its rows after the last layer. */
+/* A bag's output vector is the mean of its rows after the last layer. */
 static TrsSequenceBags means_of(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
 {
   return (TrsSequenceBags){.pooling = TRS_SEQUENCE_MEAN,
@@ -291,7 +298,7 @@ static TrsSequenceBags means_of(const TrsSequenceLayer *layer, int64_t n, const 
                            .shift = -bags->first};
 }
 
-/* Run encoder layer i, from its x to its result. */
+/* Run the forward of encoder layer i, from its x to its result. */
 static PetscErrorCode encoder_forward(const TrsSequenceLayer *layer, TrsStream stream, int64_t n,
                                       const TrsBagRows *bags, int64_t i)
 {
@@ -337,7 +344,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
 
 /* --- backward --- */
 
-/* From dy [rows, out] compute the gradients of W and b, and dx [rows, in]. */
+/* From dy [rows, out], compute the gradients of the weight and the bias, and dx [rows, in]. */
 static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
                                        TrsPart part, TrsLinear linear, TrsMatrix dy, TrsMatrix dx)
 {
@@ -358,7 +365,7 @@ static PetscErrorCode norm_gradients(const TrsSequenceLayer *layer, TrsStream st
 }
 
 /*
-  Go back through encoder layer i. From batch->d, the gradient of its result, compute dx, the
+  Run the backward of encoder layer i. From batch->d, the gradient of its result, compute dx, the
   gradient of its input.
 */
 static PetscErrorCode encoder_backward(TrsSequenceLayer *layer, TrsStream stream, int64_t n,
@@ -411,7 +418,7 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   const TrsSequenceBags means = means_of(layer, n, bags);
 
   PetscFunctionBegin;
-  (void)x; /* the mean's gradient does not need it */
+  (void)x; /* the gradient of the mean does not depend on the output */
   PetscCall(begin_batch(layer, bags));
   PetscCall(layer->context->compute->sequence_backward(stream, &means, NULL, dx.data + layer->column,
                                                        dx.stride, PETSC_FALSE, batch->d));

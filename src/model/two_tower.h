@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The two towers of -interaction two_tower: each of the model's features is on the query's side or
-  on the candidate's, and a sample's score is the product of both towers' outputs.
+  The two towers of -interaction two_tower. Each of the model's features belongs to the query's
+  tower or to the candidate's. A sample's score is the dot product of both towers' outputs.
   Source: TorchRec's retrieval example (TwoTower); src/RULES.md, section 20
 */
 #pragma once
@@ -15,13 +15,13 @@ extern const TrsOptionGroup trs_two_tower_options;
 typedef enum { TRS_SIDE_QUERY, TRS_SIDE_CANDIDATE, TRS_N_SIDES } TrsTowerSide;
 
 /*
-  TrsTwoTowerSides - Read the side of each of the model's vectors.
+  TrsTwoTowerSides - Read the tower to which each of the model's vectors belongs.
 
   Not collective.
 
-  Out:    side  [vectors of all tables, in model order]; with another interaction all are the
-                query's
-  Errors: OPTION for a name that no table has, a name on both sides, features on no side, and a
-          sequence's target that is not on the sequence's side
+  Out:    side  [vectors of all tables, in model order] the towers; with another interaction all
+                vectors belong to the query
+  Errors: OPTION for a name that no table has, a name in both towers, features in no tower, and a
+          sequence's target in the other tower than the sequence
 */
 PetscErrorCode TrsTwoTowerSides(TrsOptions options, const TrsTableConfigs *tables, int *side);
