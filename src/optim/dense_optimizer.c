@@ -10,20 +10,21 @@ struct TrsDenseOptimizerImpl {
   const TrsComputeOps *compute;
   TrsDenseOptimizerArgs args;
   double learning_rate;
-  double max_gradient_norm; /* 0: no clipping */
+  double max_gradient_norm; /* largest allowed norm of the gradient; 0: no clipping */
   float *values;            /* borrowed */
   int64_t n_values;
   int n_tensors;
-  int64_t *first; /* [n_tensors + 1] first value of each tensor */
+  int64_t *first; /* [n_tensors + 1] index of each tensor's first value */
   float *state[TRS_DENSE_MAX_STATES];
   double average_decay;  /* 0: no average */
-  float *average;        /* [n_values] if -ema_decay is set */
-  float *aside;          /* [n_values] buffer for swapping the average with the weights */
+  float *average;        /* [n_values] average of the weights; allocated if -ema_decay is set */
+  float *aside;          /* [n_values] scratch for swapping the average with the weights */
   PetscBool has_average; /* the average has been initialised */
-  double *squares;       /* [2] device: the gradient's; for lamb a tensor's weights and step */
+  /* [2] device: sum of squares of the gradient; for lamb, of a tensor's weights and its step */
+  double *squares;
 };
 
-/* The vocabulary's words, by kind. */
+/* The names of the optimizers and of their states. */
 static const struct {
   const char *word, *state[2];
   double eps, decay;
@@ -147,7 +148,7 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* lamb's step depends on a tensor's norms, so each tensor has its own step. */
+/* Update tensor by tensor, because lamb's step depends on a tensor's norms. */
 static PetscErrorCode apply_lamb(TrsDenseOptimizer o, TrsStream stream)
 {
   PetscFunctionBegin;
@@ -168,8 +169,8 @@ static PetscErrorCode copy_values(TrsDenseOptimizer o, TrsStream stream, float *
 }
 
 /*
-  average += (1 - decay) (weights - average): a step of sgd with learning rate 1 and weight decay 1
-  - decay, where the average takes the part of the weights, and the weights that of the gradient.
+  Compute average += (1 - decay) (weights - average). It is done as a step of sgd on the average,
+  with learning rate 1 and weight decay 1 - decay, and with the weights in the role of the gradient.
 */
 static PetscErrorCode average_values(TrsDenseOptimizer o, TrsStream stream)
 {
@@ -235,7 +236,7 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
   PetscFunctionBegin;
   set_step(args, optimizer->learning_rate, step, scale);
   args->grad_scale = 1.0f;
-  /* The update reads the norm on the device, so the host does not wait for the backward. */
+  /* The update reads the norm on the device, so the host need not wait for the backward. */
   if (optimizer->max_gradient_norm > 0.0) {
     PetscCall(optimizer->compute->sum_of_squares(stream, optimizer->n_values, grads, optimizer->squares));
     args->squares = optimizer->squares;

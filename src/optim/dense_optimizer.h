@@ -15,10 +15,10 @@
 
 #define TRS_DENSE_MAX_STATES 3
 
-/* The state with the weights' average, if -ema_decay is set. */
+/* The name of the state that holds the weights' average, if -ema_decay is set. */
 #define TRS_DENSE_AVERAGE "ema"
 
-/* True if a path is such a state, for example "dense_optimizer/over_arch/0/bias/ema". */
+/* True if a path names the weights' average, for example "dense_optimizer/over_arch/0/bias/ema". */
 PetscBool TrsDenseIsAverage(const char *path);
 
 typedef struct TrsDenseOptimizerImpl *TrsDenseOptimizer;
@@ -33,13 +33,14 @@ PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsO
 
 /*
   Set the tensors that make up the values: tensor i is first[i] .. first[i + 1] - 1, with first[0] =
-  0. lamb computes norms for each tensor. Must be called before SetUp; without this call all values
-  are one tensor. `first` is copied.
+  0. lamb computes norms for each tensor. Must be called before SetUp. Without this call, all values
+  are one tensor. The optimizer copies `first`.
 */
 PetscErrorCode TrsDenseOptimizerSetTensors(TrsDenseOptimizer optimizer, int n, const int64_t *first);
 
 /*
-  Allocate the states for values [n_values]. The values are device memory, borrowed until Destroy.
+  Allocate the states for values [n_values]. `values` is device memory and is borrowed until
+  Destroy.
   Errors: MEMORY.
 */
 PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values, int64_t n_values);
@@ -47,25 +48,25 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
 /*
   Do one step on all values.
 
-  In:     step   counted from 1
-          scale  factor of the learning rate in this step, from a schedule (1: none)
-          grads  [n_values] summed over ranks
+  In:     step   index of the step, counted from 1
+        scale  factor of the learning rate in this step, from a schedule; 1 without a schedule
+        grads  [n_values] summed over ranks
 */
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
                                      double scale, const float *grads);
 
-/* The numbers that TrsDenseOptimizerStep() uses in a step. Not collective. */
+/* The step-dependent numbers that TrsDenseOptimizerStep() uses. Not collective. */
 TrsUpdateNumbers TrsDenseOptimizerNumbers(TrsDenseOptimizer optimizer, int64_t step, double scale);
 
 /*
-  Make steps read their numbers from device memory instead of the arguments step and scale. `now` is
-  borrowed. NULL: use the arguments again.
+  Make steps read their numbers from device memory instead of from the arguments step and scale.
+  `now` is borrowed. NULL: use the arguments again.
 */
 void TrsDenseOptimizerSetNumbers(TrsDenseOptimizer optimizer, const TrsUpdateNumbers *now);
 
 /*
-  List the n states. Their names are the names in a checkpoint ("sum", "exp_avg", "exp_avg_sq",
-  "ema"). Each state has the layout of the values; the model writes them
+  List the n states, with the names that they have in a checkpoint ("sum", "exp_avg", "exp_avg_sq",
+  "ema"). Each state has the layout of the values. The model writes the states
   (TrsDlrmAddOptimizerState()). The pointers are borrowed until Destroy.
 */
 PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
@@ -73,24 +74,24 @@ PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
                                        float *states[TRS_DENSE_MAX_STATES]);
 
 /*
-  Continue with an average that was read from a checkpoint. Without this call the first step
-  initialises the average with the weights. No effect without -ema_decay.
+  Declare that the average was read from a checkpoint, so that the next step continues it. Without
+  this call, the first step initialises the average with the weights. No effect without -ema_decay.
 */
 void TrsDenseOptimizerContinueAverage(TrsDenseOptimizer optimizer);
 
 /*
-  If no step was made yet, fill the average with a copy of the weights for a checkpoint, in the
+  For a checkpoint: if no step was made yet, fill the average with a copy of the weights, in the
   stream's order. Not collective.
 */
 PetscErrorCode TrsDenseOptimizerFillAverage(TrsDenseOptimizer optimizer, TrsStream stream);
 
 /*
-  Swap the weights with their average, so that an evaluation uses the average; the next call swaps
+  Swap the weights with their average, so that an evaluation uses the average. The next call swaps
   them back. No effect without -ema_decay or before the first step.
 */
 PetscErrorCode TrsDenseOptimizerSwapAverage(TrsDenseOptimizer optimizer, TrsStream stream);
 
-/* Read -ema_decay from the options; 0: no average. Not collective. */
+/* Read -ema_decay from the options. 0: no average. Not collective. */
 PetscErrorCode TrsDenseAverageFromOptions(TrsOptions options, double *decay);
 
 /* The optimizer's name in options, such as "adam". Not collective. */

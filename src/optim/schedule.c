@@ -89,7 +89,7 @@ PetscErrorCode TrsScheduleFree(TrsSchedule *schedule)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Position of step s in its cycle, in [0, 1). */
+/* The position of step s in its cycle, from 0 (included) to 1 (excluded). */
 static double part_of_cycle(const TrsScheduleStage *stage, int64_t s)
 {
   int64_t length = stage->decay_steps;
@@ -102,7 +102,7 @@ static double part_of_cycle(const TrsScheduleStage *stage, int64_t s)
   return (double)s / (double)length;
 }
 
-/* Half a cosine wave from 1 to `to` while part goes from 0 to 1. */
+/* Half a cosine wave that goes from 1 to `to` while `part` goes from 0 to 1. */
 static double cosine(double to, double part)
 {
   return to + (1.0 - to) * 0.5 * (1.0 + cos(M_PI * part));

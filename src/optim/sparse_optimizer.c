@@ -17,7 +17,7 @@ static const TrsOptionSpec specs[] = {
 };
 const TrsOptionGroup trs_sparse_optimizer_options = TRS_OPTION_GROUP("Embedding optimizer", specs);
 
-/* The vocabulary's words, by kind. */
+/* The names of the optimizers and of their states. */
 static const struct {
   const char *name, *state[TRS_OPTIMIZER_STATES];
   TrsStateShape shape[TRS_OPTIMIZER_STATES];
@@ -29,8 +29,9 @@ static const struct {
     TRS_EMBEDDING_OPTIMIZERS(OPTIMIZER)};
 
 /*
-  The name of the option that sets a key: -table_<name>_<key> or -tables_<key> if given, else
-  -embedding_<key>. If table is NULL, the name is always -embedding_<key>.
+  Get the name of the option that sets a table's value for a key: -table_<name>_<key> or
+  -tables_<key> if given, otherwise -embedding_<key>. If `table` is NULL, the name is always
+  -embedding_<key>.
 */
 static PetscErrorCode name_of(TrsOptions options, const char *table, const char *key, char *name, size_t size)
 {
@@ -97,7 +98,7 @@ static PetscErrorCode check(TrsOptions options, const char *table, int kind, int
     PetscCall(PetscStrncmp(name, "-table_", 7, &own_optimizer));
     PetscCall(name_of(options, table, "weight_decay", name, sizeof(name)));
     PetscCall(PetscStrncmp(name, "-table_", 7, &own_decay));
-    if (!own_optimizer && !own_decay) table = NULL; /* the setting is for all tables */
+    if (!own_optimizer && !own_decay) table = NULL; /* the setting applies to all tables */
     PetscCall(TrsOptionError(options, name, "%s%s%s takes no weight decay", optimizers[kind].name,
                              table ? " of table " : "", table ? table : ""));
   }
@@ -105,8 +106,8 @@ static PetscErrorCode check(TrsOptions options, const char *table, int kind, int
 }
 
 /*
-  ftrl's weight is a function of its states and the learning rate, so the rate must be positive and
-  constant.
+  Check the learning rate for ftrl. It must be positive and constant, because ftrl computes a weight
+  from its states and the learning rate.
 */
 static PetscErrorCode check_ftrl(TrsOptions options, const char *table, float learning_rate)
 {
@@ -129,7 +130,9 @@ static PetscErrorCode check_ftrl(TrsOptions options, const char *table, float le
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read a table's optimizer. table NULL: the optimizer for all tables without their own. */
+/*
+  Read a table's optimizer. If `table` is NULL, read the optimizer for all tables without their own.
+*/
 static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsSparseOptimizerArgs *args,
                                      float *max_gradient)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The embedding tables' optimizer as configured: its numbers and the states that a table keeps. The
-  updates themselves are fused into the backward (compute/tbe.h).
+  The embedding tables' optimizer as the options set it: its numbers, and the states that a table
+  keeps. The backward's kernels apply the updates (compute/tbe.h).
 
   Source: FBGEMM EmbOptimType, TorchRec fused optimizer keys; src/RULES.md, rules A7 to A11
 */
@@ -13,15 +13,15 @@
 extern const TrsOptionGroup trs_sparse_optimizer_options;
 
 /*
-  The optimizers of a run's tables. Tables share an optimizer unless options of a table set its kind
-  or numbers (-table_<name>_optimizer, -table_<name>_learning_rate ...).
+  The optimizers of a run's tables. All tables share one optimizer, unless a table has options for
+  its own kind or numbers (-table_<name>_optimizer, -table_<name>_learning_rate ...).
 */
 typedef struct {
   int n;                        /* number of distinct optimizers */
-  TrsSparseOptimizerArgs *args; /* [n]; the trainer sets step and seed */
-  /* [tables] index into args, as in TrsTbeTable.optimizer; NULL: 0 for all */
+  TrsSparseOptimizerArgs *args; /* [n] the optimizers; the trainer sets step and seed */
+  /* [tables] index into args, as in TrsTbeTable.optimizer; NULL: every table uses args[0] */
   int *of_table;
-  float *max_gradient; /* [tables] 0: no clamping; NULL: no table is clamped */
+  float *max_gradient; /* [tables] limit on gradients; 0: no clamping; NULL: no table is clamped */
 } TrsSparseOptimizers;
 
 /*
@@ -30,36 +30,39 @@ typedef struct {
 
   Not collective.
 
-  In:     tables      their optimizers are looked up by name
+  In:     tables      the tables whose options are read
   Out:    optimizers  free with TrsSparseOptimizersFree()
-  Errors: OPTION for shampoo, for a weight decay with sgd or adagrad, for modes that only FBGEMM has
+  Errors: OPTION for shampoo, for a weight decay with sgd or adagrad, and for modes that only FBGEMM
+          has
 */
 PetscErrorCode TrsSparseOptimizersFromOptions(TrsOptions options, const TrsTableConfigs *tables,
                                               TrsSparseOptimizers *optimizers);
 PetscErrorCode TrsSparseOptimizersFree(TrsSparseOptimizers *optimizers);
 
 /*
-  Before training begins, reject an optimizer for which the device's kernels have no step. Not
-  collective (same result everywhere). Errors: UNAVAILABLE
+  Before training begins, reject an optimizer that the device's kernels do not support. Not
+  collective, because the result is the same on all ranks. Errors: UNAVAILABLE
 */
 PetscErrorCode TrsSparseOptimizersCheck(const TrsSparseOptimizers *optimizers, const TrsComputeOps *compute);
 
-/* Read only the kind of a table's optimizer, without checks. Not collective. */
+/* Read only the kind of a table's optimizer, without further checks. Not collective. */
 PetscErrorCode TrsSparseOptimizerKindOf(TrsOptions options, const char *table, TrsSparseOptimizerKind *kind);
 
 /* The optimizer of a table. The result is borrowed. */
 const TrsSparseOptimizerArgs *TrsSparseOptimizersOf(const TrsSparseOptimizers *optimizers, int table);
 
 /*
-  States of a table: *n of them (at most TRS_OPTIMIZER_STATES), in the order of TrsTbeTable.state;
-  names as in a checkpoint ("momentum1", "exp_avg", "exp_avg_sq"); rowwise[i]: one number per row,
-  else one per element. Not collective.
+  List the states that an optimizer keeps for a table. *n is their number, at most
+  TRS_OPTIMIZER_STATES. They have the order of TrsTbeTable.state, and names as in a checkpoint
+  ("momentum1", "exp_avg", "exp_avg_sq"). rowwise[i] is true if state i has one number per row, and
+  false if it has one per element. Not collective.
 */
 void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *names[TRS_OPTIMIZER_STATES],
                               PetscBool rowwise[TRS_OPTIMIZER_STATES]);
 
 /*
-  Bytes of a shard's states: of_rows for states with one number per row, of_elements for the others.
+  Compute the bytes of a shard's states. of_rows counts the states with one number per row,
+  of_elements the others.
 */
 void TrsSparseOptimizerStateBytes(TrsSparseOptimizerKind kind, int64_t rows, int64_t cols, double *of_rows,
                                   double *of_elements);
@@ -68,10 +71,10 @@ void TrsSparseOptimizerStateBytes(TrsSparseOptimizerKind kind, int64_t rows, int
 const char *TrsSparseOptimizerName(TrsSparseOptimizerKind kind);
 
 /*
-  True if the optimizer acts on a row as a whole, so that a column shard gives other numbers than
-  the whole table (src/RULES.md, rule A12).
+  True if the optimizer updates a row as a whole. Then the update of a column shard differs from the
+  update of the same columns in the whole table (src/RULES.md, rule A12).
 */
 PetscBool TrsSparseOptimizerCouplesColumns(TrsSparseOptimizerKind kind);
 
-/* True if the sum of squared gradients is all that the optimizer needs from the whole row. */
+/* True if the optimizer needs only one number from the whole row: the sum of squared gradients. */
 PetscBool TrsSparseOptimizerNeedsSquaresAlone(const TrsSparseOptimizerArgs *args);
