@@ -13,7 +13,7 @@ float TrsCacheStatsBin(int n, int64_t height, int i)
 double TrsCacheMissRate(int n, const double *hist, int64_t height, double load_factor)
 {
   float rows = (float)(load_factor * (double)height) - 1.0f, sum = 0, part = 0;
-  int k = 0; /* number of bins that are not beyond the cached rows */
+  int k = 0; /* number of bins that lie within the cached rows */
 
   for (int i = 0; i < n; i++) sum += (float)hist[i];
   if (sum == 0) return 0.0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A cache's miss rate, computed from a histogram of reuse distances.
+  Computes a cache's miss rate from a histogram of reuse distances.
 
   Source: TorchRec CacheStatistics, EmbeddingOffloadStats
 */
@@ -10,14 +10,17 @@
 
 #include <stdint.h>
 
-/* End i (0..n) of the n equal parts of [0, height], in float32 as torch.linspace computes it. */
+/*
+  The i-th boundary (0..n) of the n equal parts of [0, height], in float32 as torch.linspace
+  computes it.
+*/
 float TrsCacheStatsBin(int n, int64_t height, int i);
 
 /*
   TrsCacheMissRate - The share of ids that miss a cache of load_factor * height rows.
 
-  Not collective. Computes in float32 as TorchRec does; only the result is double.
+  Not collective. Computes in float32 as TorchRec does, and returns the result as double.
 
-  In:  hist  [n] counts over equal parts of the rows
+  In:  hist  [n] number of lookups in each of n equal parts of the range of reuse distances
 */
 double TrsCacheMissRate(int n, const double *hist, int64_t height, double load_factor);

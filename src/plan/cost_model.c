@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Computes an option's cost: makes the estimators' inputs from tables, topology and settings. */
+/* Computes an option's cost. It makes the estimators' inputs from tables, topology and settings. */
 #include "plan/cache_stats.h"
 #include "plan/search_space.h"
 
@@ -22,7 +22,7 @@ void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings
   *batch_size = constraints->n_batch_sizes ? constraints->batch_sizes[f] : settings->batch_size;
 }
 
-/* Count the ids that a rank's batch looks up, and its output rows. */
+/* Count the ids that one rank's batch looks up, and the output rows of these lookups. */
 static void batch_size_of(const TrsCostModel *model, const TrsTableConfig *table, double *ids, double *rows)
 {
   double l, n;
@@ -45,8 +45,8 @@ static double element_bytes(const TrsCostModel *model, const TrsTableConfig *tab
 }
 
 /*
-  A table's bytes. Quantised tables hold a scale and a bias for each row; types other than int4 and
-  int2 are quantised to int8.
+  A table's bytes. A quantised table also holds a scale and a bias for each row. It has int8
+  elements if its type is neither int4 nor int2.
 */
 static int64_t table_bytes(const TrsCostModel *model, const TrsTableConfig *table)
 {
@@ -70,8 +70,8 @@ static PetscBool has_cache_stats(const TrsCostModel *model, const TrsPlanOption 
 
 /*
   The share of a batch's distinct ids that miss the option's cache. A table at its configured load
-  factor shares its cache with other tables. A table whose load factor embedding_offload_scaleup
-  changed has a cache to itself.
+  factor shares its cache with other tables. If embedding_offload_scaleup changed a table's load
+  factor, the table has a separate cache.
 */
 static double miss_rate(const TrsCostModel *model, const TrsPlanOption *option)
 {
@@ -84,8 +84,9 @@ static double miss_rate(const TrsCostModel *model, const TrsPlanOption *option)
 }
 
 /*
-  The share of rows that a caching kernel reads from device memory. TorchRec uses the load factor.
-  With -plan_cache_hit_rates, a table that has statistics uses its hit rate.
+  The share of rows that a caching kernel reads from device memory. TorchRec takes the load factor
+  for it. With -plan_cache_hit_rates, the hit rate replaces the load factor for tables with
+  statistics.
 */
 static double share_on_device(const TrsCostModel *model, const TrsPlanOption *option)
 {
@@ -93,7 +94,10 @@ static double share_on_device(const TrsCostModel *model, const TrsPlanOption *op
   return option->has_load_factor ? option->load_factor : TRS_CACHE_LOAD_FACTOR;
 }
 
-/* True if a model that takes vectors can read a sharding type's rows where they arrived. */
+/*
+  True if, for this sharding type, the model can read received vectors in the exchange's buffer
+  without copying them. Only for models that support this.
+*/
 static PetscBool is_left_in_place(const TrsPlanSettings *settings, TrsShardingType type)
 {
   return (PetscBool)(type == TRS_SHARDING_ROW_WISE ||
@@ -101,7 +105,10 @@ static PetscBool is_left_in_place(const TrsPlanSettings *settings, TrsShardingTy
                       (type == TRS_SHARDING_TABLE_WISE || type == TRS_SHARDING_TABLE_ROW_WISE)));
 }
 
-/* Add the inputs of TrsEstimateMeasured(). Rows sent without a codec are floats. */
+/*
+  Set the inputs that only TrsEstimateMeasured() reads. Rows that are sent without a codec are
+  floats.
+*/
 static void measured_input(const TrsCostModel *model, const TrsPlanOption *option,
                            const TrsTableConfig *table, TrsPerfInput *in)
 {
@@ -163,7 +170,7 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
     in->a2a_fwd = a2a->fwd;
     in->a2a_bwd = a2a->bwd;
   }
-  /* Sequence embeddings are never reduced. */
+  /* Sequence embeddings are never summed over ranks, so only pooled tables use a reduce-scatter. */
   if (in->is_pooled && settings->sr.is_coded) {
     in->sr_fwd = settings->sr.fwd;
     in->sr_bwd = settings->sr.bwd;
@@ -259,9 +266,10 @@ PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option)
 }
 
 /*
-  While the sum stays in one binade, each step adds the same amount: x rounded to the spacing there.
-  (In a tie the first step makes the sum even, and then all ties round the same way.) So two steps
-  show the amount, and the rest of the binade is one product.
+  While the sum stays in one binade, each addition adds the same amount: x rounded to the spacing of
+  doubles in this binade. (After a tie the sum is even, so all further ties round the same way.) Two
+  additions are thus enough to find the amount, and one multiplication adds it for the rest of the
+  binade.
 */
 double TrsSumRepeated(double x, int n)
 {
@@ -292,7 +300,7 @@ double TrsSumRepeated(double x, int n)
   return sum;
 }
 
-/* Two rounds of splitmix64 make the option's part of a proposal's key. */
+/* Two rounds of splitmix64. They compute one option's part of a proposal's cache key. */
 static uint64_t mix(uint64_t x)
 {
   x += UINT64_C(0x9e3779b97f4a7c15);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Enumerates every way to split every table.
+  Lists every way to split every table.
 
   Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets; src/plan/RULES.md,
-          section 3
+        section 3
 */
 #include "plan/search_space.h"
 
@@ -52,7 +52,7 @@ static PetscBool kernel_offered(const TrsCostModel *model, TrsShardingType type,
 
 /*
   True if a kernel is allowed. TorchRec's sharder offers fused_uvm and fused_uvm_caching only on
-  cuda. The runtime also has them on cpu, if the user names them.
+  cuda. trshard can also run them on cpu. On cpu they are allowed only if the user names them.
 */
 static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig *table,
                                 TrsComputeKernel kernel)
@@ -68,11 +68,11 @@ static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *t
   PetscBool named = (PetscBool)((table->constraints.sharding_types >> type) & 1u);
   PetscBool by_host_rows = (PetscBool)(type == TRS_SHARDING_ROW_WISE || type == TRS_SHARDING_TABLE_ROW_WISE);
 
-  /* Each replica would need all ids, in one order. */
+  /* Refuse data_parallel, because each replica would need all ids in one order. */
   if (TrsTableKeepsIds(table) && type == TRS_SHARDING_DATA_PARALLEL) return PETSC_FALSE;
   if (type == TRS_SHARDING_GRID_SHARD) return named;
-  /* TorchRec's pooled sharder does not offer these types on cpu. The runtime has them; the user
-     must name them. */
+  /* TorchRec's pooled sharder does not offer these types on cpu. trshard supports them there,
+     but only if the user names them. */
   if (by_host_rows && !model->topology->is_cuda && !model->settings->is_quant &&
       TrsTableModule(table) != TRS_MODULE_EC)
     return named;
@@ -93,7 +93,10 @@ static TrsPartitionBy partition_by(TrsShardingType type)
   return TRS_PARTITION_UNIFORM;
 }
 
-/* The least divisor of cols that is a multiple of 4, at least `least` and below cols; else cols. */
+/*
+  The smallest divisor of cols that is a multiple of 4, at least `least` and less than cols. If
+  there is none, the result is cols.
+*/
 static int64_t column_width(int64_t cols, int64_t least)
 {
   int64_t width = cols;
@@ -132,7 +135,7 @@ static PetscErrorCode split_rows(TrsPlanOption *option, PetscSegBuffer classes, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Split rows in proportion to the devices' memory. The last device gets the remaining rows. */
+/* Split rows in proportion to the devices' memory. The last device gets the rows that remain. */
 static PetscErrorCode split_rows_unevenly(const TrsTopology *topology, TrsPlanOption *option,
                                           TrsSearchSpace *space, int64_t R, int64_t unit)
 {
@@ -237,8 +240,8 @@ static PetscErrorCode add_options(const TrsCostModel *model, int t, TrsSearchSpa
 }
 
 /*
-  A table's group; the quantised sharder keeps a group together. Pooled tables are grouped by
-  pooling mode, tables in a sequence module by data type.
+  The group of a table for the quantised sharder, which keeps the tables of a group together. Pooled
+  tables are grouped by pooling mode, sequence tables by data type.
 */
 static int quant_group(const TrsTableConfig *table)
 {
@@ -258,7 +261,7 @@ void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *
       if (TrsTableModule(&tables->table[t]) == module) order[n++] = t;
     }
     if (!model->settings->is_quant) continue;
-    /* Move the first table's group forward, in a stable order. */
+    /* Move the tables that are in the first table's group forward, and keep their order. */
     for (int done = start; done < n;) {
       int group = quant_group(&tables->table[order[done++]]);
 

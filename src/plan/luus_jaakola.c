@@ -89,7 +89,7 @@ PetscBool TrsLuusJaakolaNext(TrsLuusJaakola *s, double cost, double *probe)
     *probe = s->y;
     return PETSC_TRUE;
   }
-  return PETSC_FALSE; /* TorchRec draws forever once the ends meet */
+  return PETSC_FALSE; /* TorchRec would draw forever here, because it redraws known ends */
 }
 
 void TrsLuusJaakolaShrinkRight(TrsLuusJaakola *s, double right)

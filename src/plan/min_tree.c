@@ -44,7 +44,7 @@ void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t
     TrsMinNode now = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]), *old = &tree->node[i];
 
     if (now.load == old->load && now.hbm == old->hbm && now.ddr == old->ddr)
-      return; /* then no node above changes either */
+      return; /* the nodes above do not change either */
     *old = now;
   }
 }
@@ -52,7 +52,7 @@ void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t
 typedef struct {
   const TrsMinTree *tree;
   int64_t hbm, ddr;
-  int leaf; /* the best so far */
+  int leaf; /* the best leaf found so far */
   double load;
 } TrsSearch;
 
@@ -68,7 +68,7 @@ static void search(TrsSearch *s, int i, int first, int width)
     return;
   }
   width /= 2;
-  /* Search the promising half first. */
+  /* Search the half with the smaller load first. */
   if (s->tree->node[2 * (size_t)i].load <= s->tree->node[2 * (size_t)i + 1].load) {
     search(s, 2 * i, first, width);
     search(s, 2 * i + 1, first + width, width);
@@ -85,7 +85,7 @@ int TrsMinTreeFind(const TrsMinTree *tree, int64_t hbm, int64_t ddr)
 
   while (i < tree->n_leaves)
     i = 2 * i + (tree->node[2 * (size_t)i].load <= tree->node[2 * (size_t)i + 1].load ? 0 : 1);
-  /* The usual case. */
+  /* In most searches the leaf with the least load has enough memory. */
   if (tree->node[i].hbm >= hbm && tree->node[i].ddr >= ddr) return i - tree->n_leaves;
   search(&s, 1, 0, tree->n_leaves);
   return s.leaf;

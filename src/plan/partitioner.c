@@ -6,7 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Relative allowance for rounding. Sums of the same numbers in two orders differ by far less. */
+/*
+  Relative allowance for rounding errors. Sums of the same numbers in two orders differ by far less.
+*/
 #define ROUNDING 1e-9
 
 PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_tables,
@@ -30,7 +32,7 @@ PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_
   PetscCall(TrsMinTreeCreate(W, &p->devices));
   PetscCall(TrsMinTreeCreate(PetscMax(1, p->n_hosts), &p->hosts));
   p->hosts.node[p->hosts.n_leaves] = (TrsMinNode){HUGE_VAL, INT64_MIN, INT64_MIN};
-  TrsMinTreeBuild(&p->hosts); /* this stays if no host is whole */
+  TrsMinTreeBuild(&p->hosts); /* this tree stays empty if no host is complete */
   PetscCall(PetscCalloc1(p->n_hosts, &p->host_changed));
   PetscCall(PetscMalloc1(p->n_hosts, &p->changed));
   PetscCall(PetscMalloc1(p->n_hosts, &p->refused));
@@ -101,14 +103,14 @@ PetscErrorCode TrsPlacementFree(TrsPlacement *placement)
 }
 
 /*
-  Choose the devices whose totals are summed again. The rating adds shard totals in proposal order;
-  the devices' totals were added part by part in placing order. Only devices that may be the slowest
-  up to rounding are summed again. Devices with only uniform shards all have the same sum, so one
-  sum serves all of them.
+  Choose the devices whose totals are summed again. The rating adds shard totals in proposal order,
+  but the devices' totals were added part by part in placing order. Only devices that may be the
+  slowest, given rounding errors, are summed again. All devices that have only uniform shards have
+  the same sum, so one sum serves all of them.
 */
 static int choose_sums(TrsPartitioner p, const TrsProposal *proposal, double slowest)
 {
-  /* Sum 0 is for devices that have only uniform shards. */
+  /* Sum 0 is the sum of devices that have only uniform shards. */
   int W = p->config.world_size, n_sums = 1;
   PetscBool by_hand = PETSC_FALSE;
 

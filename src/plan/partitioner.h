@@ -15,28 +15,31 @@ typedef struct {
   const TrsPlanOption **option; /* [n] */
 } TrsProposal;
 
-/* The ranks of a proposal's shards. Uniform options have shard i on rank i and are not listed. */
+/*
+  The ranks of a proposal's shards. A uniform option has shard i on rank i, so its ranks are not
+  listed.
+*/
 typedef struct {
   int n_ranks, capacity;
   int *rank;
-  int *first; /* [n] start of the option's ranks, or -1 if the option is uniform */
+  int *first; /* [n] index of the option's first rank; -1: the option is uniform */
 } TrsPlacement;
 
 typedef struct {
   int world_size, local_world_size, group;
-  const TrsStorage *left; /* [world_size] borrowed */
+  const TrsStorage *left; /* [world_size] memory that may be filled; borrowed */
   PetscBool memory_balanced, sort_by_perf, balance_modules;
   int64_t max_search_count;
   double tolerance;
 } TrsPartitionerConfig;
 
-/* Facts known before placing, which save work. */
+/* Facts that are known before placing and that save work. */
 typedef struct {
-  double limit; /* a rating above the limit need not be exact */
-  /* The caller only needs to learn if the proposal can be placed. Placing also assumes this once a
-     device is above the limit. */
+  double limit; /* a rating above the limit may be inexact */
+  /* true: the caller only needs to know if the proposal can be placed. The partitioner also
+     assumes this as soon as a device is above the limit. */
   PetscBool rating_is_moot;
-  PetscBool only_below;    /* a placement above the limit counts as not placed */
+  PetscBool only_below;    /* a placement with a rating above the limit counts as not placed */
   const TrsPieces *pieces; /* pieces of the non-uniform options, or NULL */
 } TrsPartitionHint;
 
@@ -52,10 +55,10 @@ PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner);
 
   Not collective.
 
-  Out:    placement  borrowed until the next call; complete if placed with a rating of at most the
-                     limit
-          placed     set if every shard found a device with room
-          rating     ms of the slowest device; exact up to the hint's limit
+  Out:    placement  borrowed until the next call; complete if the proposal was placed and its
+                     rating is at most the limit
+          placed     true if every shard found a device with enough memory
+          rating     time of the slowest device in ms; exact if it is at most the hint's limit
 */
 PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal,
                             const TrsPartitionHint *hint, const TrsPlacement **placement, PetscBool *placed,

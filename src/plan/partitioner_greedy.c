@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The greedy partitioner places options from the largest to the smallest. It gives each shard to the
-  least loaded device with room.
+  least loaded device that has enough memory.
 
   Source: TorchRec GreedyPerfPartitioner
 */
@@ -12,12 +12,15 @@
 #include <string.h>
 
 /*
-  After TRS_FIRST_LOOK options the partitioner first checks if the rest will certainly be placed. A
-  check passes over all devices, so the next check waits for an eighth more options, and for at
-  least one option per TRS_LOOK_DEVICES devices.
+  After TRS_FIRST_LOOK options, the partitioner checks for the first time if the remaining options
+  will certainly be placed. A check reads all devices, so the partitioner places several options
+  before the next check: an eighth of the placed options, and at least one option per
+  TRS_LOOK_DEVICES devices.
 */
 enum { TRS_FIRST_LOOK = 16, TRS_LOOK_PART = 8, TRS_LOOK_DEVICES = 32 };
-/* Relative allowance for rounding. Sums of the same numbers in two orders differ by far less. */
+/*
+  Relative allowance for rounding errors. Sums of the same numbers in two orders differ by far less.
+*/
 #define ROUNDING 1e-9
 
 static PetscBool is_uniform(const TrsPlanOption *option)
@@ -44,8 +47,8 @@ static void add_shard(TrsPartitioner p, int rank, const TrsShardClass *shard)
 /* ---- uniform options: shard i on device i ---- */
 
 /*
-  Place an option shard by shard. For options made by hand, whose shards differ in perf, and for
-  options with unevenly split rows.
+  Place an option shard by shard: shard i on device i. Used if an option made by hand has shards
+  that differ in perf.
 */
 static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
 {
@@ -60,9 +63,9 @@ static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
 
 /*
   Place all uniform options. An evenly split option costs every device the same time. Its memory
-  depends on the shard class, and the classes form at most three ranges of ranks. So the perf is
-  accumulated once, in proposal order, and the memory as differences between neighbours. The results
-  equal those of a loop over devices exactly.
+  depends on the shard class, and each class covers one range of ranks, at most three in all. So
+  times are added once, in proposal order. Memory is added as differences between neighbouring
+  devices. The results equal exactly those of a loop over devices.
 */
 static PetscBool place_uniform(TrsPartitioner p, const TrsProposal *proposal)
 {
@@ -133,8 +136,8 @@ static int compare_groups(const void *a, const void *b)
 }
 
 /*
-  Sort the groups. The order is total, so the result does not depend on the method: an insertion
-  sort repairs the last proposal's order, and qsort() takes over if the repair takes long.
+  Sort the groups. No two groups compare equal, so the result does not depend on the method: an
+  insertion sort repairs the last proposal's order, and qsort() takes over if the repair takes long.
 */
 static void sort_groups(TrsGroupKey *group, int n)
 {
@@ -170,7 +173,7 @@ static void order_groups(TrsPartitioner p, const TrsProposal *proposal, PetscBoo
 
     group->key[0] = balance_modules ? -in_module[option->module] : 0;
     if (sort_by_perf) {
-      /* Doubles >= 0 have the order of their bits. */
+      /* Doubles >= 0 sort like their bits taken as integers. */
       memcpy(&group->key[1], &option->total_perf, sizeof(double));
       group->key[2] = 0;
     } else {
@@ -181,7 +184,7 @@ static void order_groups(TrsPartitioner p, const TrsProposal *proposal, PetscBoo
   sort_groups(p->group, p->n_group);
 }
 
-/* ---- the trees of devices and hosts, which are updated before they are used ---- */
+/* ---- the trees of devices and hosts, which are brought up to date before a search ---- */
 
 static void touch(TrsPartitioner p, int rank)
 {
@@ -257,7 +260,7 @@ static PetscBool place_on_devices(TrsPartitioner p, const TrsPlanOption *option,
   return PETSC_TRUE;
 }
 
-/* Place shard i on the i-th of the ranks, all shards or none. */
+/* Place shard i on the rank rank[i]. Either all shards are placed or none. */
 static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, const int *rank)
 {
   for (int s = 0; s < option->n_shards; s++) {
@@ -270,7 +273,7 @@ static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, c
   return PETSC_TRUE;
 }
 
-/* Place each shard on the least loaded device of the host, all shards or none. */
+/* Place each shard on the least loaded device of the host. Either all shards are placed or none. */
 static PetscBool place_within_host(TrsPartitioner p, const TrsPlanOption *option, int host, int *rank)
 {
   int G = p->config.group, first = host * G;
@@ -304,7 +307,7 @@ static PetscBool place_on_host(TrsPartitioner p, const TrsPlanOption *option, in
   return place_in_order(p, option, rank);
 }
 
-/* Try the hosts whose total memory suffices, least loaded first, until the option fits. */
+/* Try the hosts whose total memory suffices, from the least loaded on, until the option fits. */
 static PetscBool place_on_hosts(TrsPartitioner p, const TrsPlanOption *option, int *rank)
 {
   PetscBool placed = PETSC_FALSE;
@@ -316,7 +319,7 @@ static PetscBool place_on_hosts(TrsPartitioner p, const TrsPlanOption *option, i
 
     if (host < 0) break;
     placed = place_on_host(p, option, host, rank);
-    if (!placed) { /* hide the host for the rest of this search */
+    if (!placed) { /* hide the host from the rest of this search */
       p->refused[n_refused++] = host;
       TrsMinTreeSet(&p->hosts, host, p->hosts.node[p->hosts.n_leaves + host].load, INT64_MIN, INT64_MIN);
     }
@@ -337,12 +340,15 @@ static void sort_hosts(TrsPartitioner p)
 
     p->host_key[h] = (TrsGroupKey){.position = h};
     memcpy(&p->host_key[h].key[0], &load, sizeof(load));
-    p->host_key[h].key[0] = -p->host_key[h].key[0]; /* makes the order ascending */
+    p->host_key[h].key[0] = -p->host_key[h].key[0]; /* the negative key sorts in ascending order */
   }
   qsort(p->host_key, (size_t)p->n_hosts, sizeof(*p->host_key), compare_groups);
 }
 
-/* Place a grid. Each column block's row shards go to a separate host while there are hosts left. */
+/*
+  Place a grid_shard option. Each column block's row shards go to a separate host as long as there
+  are hosts left.
+*/
 static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, int *rank)
 {
   int G = p->config.group, n = option->n_shards / G, n_windows;
@@ -372,8 +378,8 @@ static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, in
 /* ---- check if the remaining options will certainly be placed ---- */
 
 /*
-  The share of all remaining bytes that it takes to make a device short, so that the piece no longer
-  fits on it.
+  The share of all remaining bytes that must be placed on a device so that the piece no longer fits
+  on the device.
 */
 static double cost_of_short(const TrsDevice *device, const TrsStorage *piece, double hbm, double ddr)
 {
@@ -384,10 +390,10 @@ static double cost_of_short(const TrsDevice *device, const TrsStorage *piece, do
 }
 
 /*
-  True if at least one of n bins certainly keeps room for a piece. A bin consists of `width` devices
-  and is short if one of its devices is. The cheapest way to make all bins short costs the sum of
-  the bins' cheapest ways. If this sum exceeds all remaining bytes of device and host memory, a bin
-  with room is left.
+  True if at least one of n bins will certainly have enough memory for a piece. A bin consists of
+  `width` devices, and the piece does not fit if one of the devices is too full. The cheapest way to
+  fill all bins costs the sum of the bins' cheapest ways. If this sum exceeds all remaining bytes of
+  device and host memory, at least one bin cannot be filled.
 */
 static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int width, const TrsStorage *piece,
                               TrsInt128 hbm, TrsInt128 ddr)
@@ -409,8 +415,8 @@ static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int wid
 }
 
 /*
-  True if all remaining options will certainly be placed, on whatever ranks. None of them has more
-  than max_hbm.
+  True if all remaining options will certainly be placed, regardless of the ranks they get. None of
+  them has more than max_hbm bytes of device memory.
 */
 static PetscBool rest_is_placed(const struct TrsPartitionerImpl *p, const TrsPieces *rest, int64_t max_hbm)
 {
@@ -469,7 +475,7 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
                                   PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed,
                                   PetscBool *complete)
 {
-  /* Pieces of the remaining options. */
+  /* The pieces of the options that remain to be placed. */
   TrsPieces rest = hint->pieces ? *hint->pieces : (TrsPieces){0};
   PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules), is_moot = hint->rating_is_moot;
   int next_look = TRS_FIRST_LOOK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The memory-balanced partitioner bisects the memory that devices may use while the plan stays about
-  as fast.
+  The memory-balanced partitioner. It bisects the memory that devices may use, and keeps the plan
+  about as fast.
 
   Source: TorchRec MemoryBalancedPartitioner
 */
@@ -12,7 +12,7 @@
 
 #define STOP_WIDTH_BYTES (INT64_C(10) << 20)
 
-/* Measure the device memory in use: the total, the largest shard and the fullest rank. */
+/* Measure the device memory that is used: the total, the largest shard, and the fullest rank. */
 static void measure_hbm(TrsPartitioner p, const TrsProposal *proposal, TrsInt128 *total, int64_t *shard,
                         int64_t *rank)
 {

@@ -19,7 +19,7 @@ static double collective_bw(const TrsPerfInput *in, int local, int world)
   return world <= local ? in->intra_host_bw : in->inter_host_bw;
 }
 
-/* Bytes that the kernel moves, before any penalty. `write` bytes are also sent. */
+/* Bytes that the kernel reads and writes, before any penalty. The `write` bytes are also sent. */
 typedef struct {
   double read, lookup, write, write_bwd;
 } TrsTraffic;
@@ -45,7 +45,7 @@ static TrsTraffic shard_traffic(const TrsPerfInput *in, int64_t cols)
     break;
   case TRS_SHARDING_ROW_WISE:
   case TRS_SHARDING_TABLE_ROW_WISE:
-  case TRS_SHARDING_GRID_SHARD: /* rows are split over all ranks, or over one host's ranks */
+  case TRS_SHARDING_GRID_SHARD: /* the rows are split over all ranks, or over one host's ranks */
     n = in->type == TRS_SHARDING_ROW_WISE ? W : (double)in->group;
     t.read = ceil(((in->n_ids / n) * W) * ID_BYTES);
     t.lookup = (((in->n_ids / n) * W) * c) * in->elem;
@@ -63,7 +63,7 @@ static TrsTraffic shard_traffic(const TrsPerfInput *in, int64_t cols)
   return t;
 }
 
-/* Time for the all-reduce of a replicated table's gradient and for its optimizer's kernels. */
+/* The time of the all-reduce of a replicated table's gradient, and of its optimizer's kernels. */
 static double data_parallel_comms(const TrsPerfInput *in, int64_t rows, int64_t cols)
 {
   double table = ((double)(rows * cols)) * in->elem;
@@ -74,7 +74,9 @@ static double data_parallel_comms(const TrsPerfInput *in, int64_t rows, int64_t 
   return all_reduce + (table * ELEMENTWISE_KERNELS) / in->kernel_bw;
 }
 
-/* Time for a reduce-scatter within a group of ranks, then an all-to-all between the groups. */
+/*
+  The time of a reduce-scatter within each group of ranks, then an all-to-all between the groups.
+*/
 static void group_comms(const TrsPerfInput *in, const TrsTraffic *t, int64_t cols, TrsPerf *perf)
 {
   int groups = PetscMax(1, in->world_size / in->group);

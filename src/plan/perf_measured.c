@@ -12,21 +12,22 @@
 #define ID_BYTES    8.0
 #define FLOAT_BYTES 4.0
 /*
-  Bytes that move in addition to the exchange of ids. The sender copies an id once, and the receiver
-  writes it once. Both also copy a bag's length and compute its offset. The offsets are a serial
-  prefix sum, which takes nearly as long as two copies of these bytes. Replicas do half of this
-  work.
+  Bytes that are copied in addition to the exchange of ids. The sender copies each id once, and the
+  receiver writes it once. Both also copy each bag's length and compute its offset. The offsets are
+  a serial prefix sum, which takes nearly as long as two copies of these bytes. A rank with replicas
+  does half of this work.
 */
 #define ID_COPIES (3.0 * ID_BYTES)
 #define BAG_BYTES 80.0
 
-/* The work of a shard's rank for one batch. */
+/* The work of a shard's rank for one batch, as counts. */
 typedef struct {
-  double ids;      /* ids looked up and updated */
-  double bags;     /* bags whose lengths arrive; 0 for sequence tables: the number is unknown */
+  double ids; /* ids that are looked up and updated */
+  /* bags whose lengths arrive; 0 for sequence tables, where the number is unknown */
+  double bags;
   double distinct; /* distinct rows among the ids */
   double rows;     /* output rows, one per bag or per id */
-  double sharers;  /* ranks that share a table's rows */
+  double sharers;  /* number of ranks over which the table's rows are split */
 } TrsShardWork;
 
 /* The expected number of distinct rows among n ids that are drawn uniformly from R rows. */
@@ -54,14 +55,14 @@ static TrsShardWork work_of(const TrsPerfInput *in)
   }
   work.ids /= work.sharers;
   work.bags = in->is_pooled ? work.rows : 0.0;
-  if (!in->is_pooled) work.rows = work.ids; /* each id's row travels by itself */
+  if (!in->is_pooled) work.rows = work.ids; /* each id's row is sent by itself */
   work.distinct = count_distinct(work.ids * work.sharers, in->table_rows) / work.sharers;
   return work;
 }
 
 /*
-  The time to read `read` gradients for `ids` ids and to write `written` rows with state_bytes each.
-  The ids of a bag share a gradient, which stays in the processor's cache.
+  The time to read `read` gradients for `ids` ids, and to write `written` rows with state_bytes
+  each. All ids of a bag have the same gradient, which stays in the processor's cache.
 */
 static double write_rows_ms(const TrsPerfInput *in, double ids, double read, double written, double cols,
                             double state_bytes)
@@ -72,14 +73,14 @@ static double write_rows_ms(const TrsPerfInput *in, double ids, double read, dou
   return (gradients + written * 2.0 * (FLOAT_BYTES * cols + state_bytes)) / rates->update_bw;
 }
 
-/* The time for an update, which reads and writes rows with their states. */
+/* The time of an update, which reads and writes rows together with their states. */
 static double update_ms(const TrsPerfInput *in, double ids, double read, double written, double cols)
 {
   return write_rows_ms(in, ids, read, written, cols, in->state_row + in->state_element * cols) *
          in->update_factor;
 }
 
-/* The part of exchange_ms() for ranks on other hosts. */
+/* The part of exchange_ms() that is due to ranks on other hosts. */
 static double far_exchange_ms(const TrsPerfInput *in, double bytes)
 {
   const double W = in->world_size, L = PetscMin(in->local_world_size, in->world_size);
@@ -87,7 +88,7 @@ static double far_exchange_ms(const TrsPerfInput *in, double bytes)
   return W > L ? bytes * (W - L) / W / in->inter_host_bw : 0.0;
 }
 
-/* The time to send `bytes` of a rank's memory to all ranks, equally many to each. */
+/* The time to send `bytes` of a rank's memory to all ranks, the same amount to each. */
 static double exchange_ms(const TrsPerfInput *in, double bytes)
 {
   const double W = in->world_size, L = PetscMin(in->local_world_size, in->world_size);
@@ -96,10 +97,10 @@ static double exchange_ms(const TrsPerfInput *in, double bytes)
 }
 
 /*
-  The time to send a shard's rows to the samples, or the gradients back, including the pass that
-  copies rows into the model's matrix. If a table's rows are spread over ranks, every rank sends a
-  sum for each bag. With in_place this pass is not needed, and on CPUs one shard's rows do not move
-  inside a host.
+  The time to send a shard's rows to the samples' ranks, or to send the gradients back. It includes
+  the pass that copies rows into the model's matrix. If a table's rows are split over ranks, every
+  rank sends a sum for each bag. With in_place there is no such pass, and on CPUs an unsplit shard's
+  rows do not move inside a host.
 */
 static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double cols, double element)
 {
@@ -112,7 +113,7 @@ static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double c
   return exchange_ms(in, n * element) + 2.0 * FLOAT_BYTES * n / in->world_size / in->rates->stream_bw;
 }
 
-/* The time to send a batch's ids to the shard in the input dist. `bytes` is the size of an id. */
+/* The time to send a batch's ids to the shard in the input dist. `bytes` is the size of one id. */
 static double ids_ms(const TrsPerfInput *in, const TrsShardWork *work, double bytes)
 {
   const TrsRowRates *rates = in->rates;
@@ -126,8 +127,9 @@ static double ids_ms(const TrsPerfInput *in, const TrsShardWork *work, double by
 }
 
 /*
-  Cost the backward of replicas. Each rank lists the distinct rows of its batch, and all ranks merge
-  the lists. The gradients of these rows go to all ranks, which make the same update.
+  Set the communication and backward times of replicas. Each rank lists the distinct rows of its
+  batch, and all ranks merge the lists. The gradients of these rows go to all ranks, which all make
+  the same update.
 */
 static void replicas(const TrsPerfInput *in, const TrsShardWork *work, double cols, TrsPerf *perf)
 {
@@ -141,11 +143,12 @@ static void replicas(const TrsPerfInput *in, const TrsShardWork *work, double co
   }
   perf->fwd_comms = (work->ids * ID_COPIES / 2.0 + work->bags * BAG_BYTES / 2.0) / rates->stream_bw;
   if (in->is_inference) return; /* inference needs no lists */
-  /* A list entry costs as much as an id that an update lists. */
+  /* A list entry costs as much as one id in the list that an update makes. */
   perf->fwd_comms += exchange_ms(in, merged * ID_BYTES) +
                      (work->ids + merged) * rates->update_overhead / rates->update_bw;
   perf->bwd_comms = exchange_ms(in, merged * FLOAT_BYTES * cols);
-  /* Sum the rank's gradients by row, then add all ranks' gradients and update. */
+  /* First each rank sums its gradients by row. Then it adds all ranks' gradients and updates the
+     rows. */
   perf->bwd_compute = write_rows_ms(in, work->ids, gradients, work->distinct, cols, 0.0) +
                       update_ms(in, merged, merged, all, cols);
 }

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define ROUNDING 1e-12 /* allowance for the rounding of quotients */
+#define ROUNDING 1e-12 /* allowance for rounding errors of quotients */
 
 static TrsPieceKind kind_of(const TrsPlanOption *option)
 {
@@ -40,7 +40,7 @@ void TrsPiecesCount(TrsPieces *pieces, const TrsPlanOption *option, int sign, in
     if (kind == TRS_PIECE_GRID) {
       int wanted = PetscMax(1, PetscMin(n, n_hosts));
 
-      /* If there are more blocks than hosts, hosts get several blocks in turn. */
+      /* If there are more column blocks than hosts, a host gets several of them. */
       piece = times(option, (n + wanted - 1) / wanted);
       pieces->grid_hosts = PetscMax(pieces->grid_hosts, wanted);
     }
@@ -67,8 +67,8 @@ void TrsPiecesFollow(TrsPieces *sum, const TrsPieces *next)
 }
 
 /*
-  The largest number of bins that can be short of room for the piece once these bytes are in place.
-  HUGE_VAL if the piece is larger than the room.
+  The largest number of bins in which the piece may no longer fit, after hbm and ddr bytes are
+  placed. HUGE_VAL if the piece does not fit in an empty bin.
 */
 static double n_short(TrsInt128 hbm, TrsInt128 ddr, const TrsStorage *room, const TrsStorage *piece)
 {
@@ -92,7 +92,8 @@ PetscBool TrsPiecesFit(const TrsPieces *p, const TrsStorage *room, int world_siz
     if (p->n[kind] == 0) continue;
     short_bins = n_short(by_host ? p->host_hbm : p->hbm, by_host ? p->host_ddr : p->ddr, room,
                          &p->largest[kind]);
-    /* Also count the hosts between short hosts. */
+    /* A grid needs consecutive hosts, so also count the hosts between those without enough
+       memory. */
     if (kind == TRS_PIECE_GRID) short_bins = (short_bins + 1) * p->grid_hosts - 1;
     if (short_bins >= bins) return PETSC_FALSE;
   }

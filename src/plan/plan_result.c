@@ -73,7 +73,7 @@ static double largest(int n, const double *x)
 PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShardingPlan *plan,
                                    double *comms_ms, double *compute_ms)
 {
-  /* Tables of one module and sharding type share an exchange. */
+  /* Tables of the same module and sharding type are sent in the same exchange. */
   int W = plan->world_size, *exchange;
   const TrsTableConfig **config;
   double *fwd, *bwd;
@@ -84,7 +84,8 @@ PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShard
   *comms_ms = *compute_ms = 0;
   for (int t = 0; t < plan->n_tables; t++)
     exchange[t] = (int)TrsTableModule(config[t]) * TRS_N_SHARDINGS + (int)plan->table[t].sharding_type;
-  for (int e = -1; e < TRS_N_MODULES * TRS_N_SHARDINGS; e++) { /* -1: compute, over all tables */
+  /* -1 stands for the compute time, over all tables */
+  for (int e = -1; e < TRS_N_MODULES * TRS_N_SHARDINGS; e++) {
     memset(fwd, 0, (size_t)W * sizeof(*fwd));
     memset(bwd, 0, (size_t)W * sizeof(*bwd));
     for (int t = 0; t < plan->n_tables; t++) {

@@ -10,8 +10,8 @@
 #include <time.h>
 
 enum {
-  TRS_MANY = 4096,  /* number of proposals from which scouting pays */
-  TRS_SCOUTED = 32, /* scouted proposals per proposer */
+  TRS_MANY = 4096,  /* the smallest number of proposals for which scouting saves time */
+  TRS_SCOUTED = 32, /* number of proposals that are scouted per proposer */
 };
 
 typedef struct {
@@ -20,8 +20,9 @@ typedef struct {
   TrsPartitioner partitioner;
   TrsProposalCache cache;
   TrsProposalBounds bounds;
-  PetscBool exact; /* some proposer needs exact ratings */
-  /* The rating of a proposal that will be made, so the best rating is not above it. */
+  PetscBool exact; /* true: a proposer needs exact ratings */
+  /* The rating of a proposal that will be evaluated later. The best rating is therefore at most
+     this. */
   double limit;
   double start_s;
 } TrsLoop;
@@ -76,7 +77,7 @@ static void note_failure(TrsPlanSearch *search, const TrsProposalBounds *bounds)
   search->lowest_ddr = bounds->ddr;
 }
 
-/* Evaluate a new proposal: place it, unless the bounds already give the outcome. */
+/* Evaluate a new proposal: place it, unless the bounds already prove the outcome. */
 static PetscErrorCode evaluate(TrsLoop *loop, const TrsProposer *proposer, TrsOutcome *outcome)
 {
   TrsPlanSearch *search = loop->search;
@@ -144,9 +145,9 @@ static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
 }
 
 /*
-  Place some of the later proposals, so that the first proposals are compared with good ones. This
-  is allowed only if no proposer uses the outcome and there is no time limit. In this case the best
-  plan is the first proposal with the least rating, in any order of placing.
+  Scout: place some of the later proposals now, so that the first proposals are compared with good
+  ones. This is allowed only if no proposer uses the outcomes and there is no time limit. Then the
+  best plan is the first proposal with the least rating, regardless of the order of placing.
 */
 static PetscErrorCode scout(TrsLoop *loop, const TrsProposer *like)
 {

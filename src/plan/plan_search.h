@@ -18,41 +18,42 @@ typedef struct {
 
 typedef struct {
   int n_proposers;
-  /* kept because the best plan may point into a proposer's data */
+  /* kept, because the best plan may point to a proposer's data */
   TrsProposer proposer[TRS_PLAN_MAX_PROPOSERS + 4];
   int64_t proposals, partitioned, feasible;
-  PetscBool timed_out; /* -plan_timeout_seconds ended the proposals */
+  PetscBool timed_out; /* true: -plan_timeout_seconds ended the proposals */
   PetscBool any_failed;
-  /* The least memory (by hbm, then ddr) of a proposal that could not be placed. */
+  /* The smallest memory (by hbm, then by ddr) of all proposals that could not be placed. */
   TrsInt128 lowest_hbm, lowest_ddr;
   TrsBestPlan best;
-  /* The optimal proposer's attempts to build a plan after the other proposers found none. */
+  /* The number of times the optimal proposer tried to build a plan, because the other proposers
+     found none. */
   int attempts;
-  /* The optimal proposer's bound proves that there is no plan. */
+  /* true: the optimal proposer's bound proves that there is no plan. */
   PetscBool no_plan_proven;
-  double seconds, cpu_seconds; /* time for the whole planning, set by the planner */
+  double seconds, cpu_seconds; /* time of the whole planning, set by the planner */
 } TrsPlanSearch;
 
 /*
-  Copy a plan. The options themselves are borrowed from the search. Free with TrsBestPlanFree(). Not
+  Copy a plan. The copy borrows its options from the search. Free it with TrsBestPlanFree(). Not
   collective.
 */
 PetscErrorCode TrsBestPlanCopy(const TrsBestPlan *from, TrsBestPlan *to);
 PetscErrorCode TrsBestPlanFree(TrsBestPlan *plan);
 
-/* Run the settings' proposers. Free the result with TrsPlanSearchFree(). Not collective. */
+/* Run the proposers of the settings. Free the result with TrsPlanSearchFree(). Not collective. */
 PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace *space,
                                 const TrsReservation *reservation, TrsPlanSearch *search);
 PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search);
 
 /*
-  List the proposers to run in kind [TRS_PLAN_MAX_PROPOSERS + 4], and return their number. optimal
-  and auto stand for TorchRec's default list; their own search follows later. Not collective.
+  List the proposers to run in kind[TRS_PLAN_MAX_PROPOSERS + 4], and return their number. For
+  optimal and auto, list TorchRec's default proposers. Their own search runs later. Not collective.
 */
 int TrsPlanProposers(const TrsPlanSettings *settings, TrsProposerKind *kind);
 
-/* The settings' partitioner; it fills the memory that the reservation leaves. Not collective. */
+/* The settings' partitioner. It may fill the memory that the reservation leaves. Not collective. */
 TrsPartitionerConfig TrsPlanPartitioner(const TrsCostModel *model, const TrsReservation *reservation);
 
-/* This thread's CPU time in seconds. The thread does all the planning. */
+/* This thread's CPU time in seconds. This thread does all of the planning. */
 double TrsPlanCpuClock(void);

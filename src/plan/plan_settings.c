@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define AUTO_S 1.0 /* seconds of a core, for -plan_proposers auto */
+#define AUTO_S 1.0 /* CPU seconds of the search of -plan_proposers auto */
 #define PROPOSERS \
   "grid_search,greedy,greedy_no_depth,uniform,uniform_no_depth,dynamic_programming,embedding_offload_" \
   "scaleup," \
@@ -126,8 +126,8 @@ TrsOptimizerState TrsPlanOptimizerState(const TrsPlanSettings *settings, const T
 }
 
 /*
-  Read the precisions of an exchange's messages: the exchange's own, else the precisions for all
-  exchanges (comm/qcomm.h). fp8 cannot be summed.
+  Read the precisions of an exchange's messages. If the exchange has no options of its own, use the
+  precisions for all exchanges (comm/qcomm.h). fp8 is refused for messages that are summed.
 */
 static PetscErrorCode read_wire(TrsOptions options, const char *forward_name, const char *backward_name,
                                 PetscBool sums, TrsPlanWire *wire)

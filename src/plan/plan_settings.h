@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The planner's settings except the tables and the topology. */
+/* All settings of the planner except the tables and the topology. */
 #pragma once
 
 #include "spec/table_config.h"
 
 extern const TrsOptionGroup trs_planner_options;
 
-/* The largest number of tables for which -task plan shows a line each. */
+/* The largest number of tables for which -task plan prints one line per table. */
 enum { TRS_PLAN_LISTED_TABLES = 50 };
 
 typedef enum {
@@ -32,17 +32,20 @@ typedef enum {
   TRS_PROPOSER_UNIFORM_NO_DEPTH,
   TRS_PROPOSER_DYNAMIC_PROGRAMMING,
   TRS_PROPOSER_SCALEUP,
-  TRS_PROPOSER_OPTIMAL, /* TorchRec's default list, then the search of optimal.h */
-  TRS_PROPOSER_AUTO,    /* like optimal, within a second */
+  TRS_PROPOSER_OPTIMAL, /* TorchRec's default proposers, then the search of optimal.h */
+  TRS_PROPOSER_AUTO,    /* like optimal, but within one second */
   TRS_N_PROPOSERS
 } TrsProposerKind;
 
-/* Optimizer state relative to the weights, for the storage estimator. */
+/* The size of the optimizer state relative to the weights, for the storage estimator. */
 typedef enum { TRS_STATE_NONE, TRS_STATE_ROWWISE, TRS_STATE_ONE, TRS_STATE_TWO } TrsOptimizerState;
 
 enum { TRS_PLAN_MAX_PROPOSERS = 16 };
 
-/* Bytes per message element under -qcomm_. Without is_coded, elements have the table's size. */
+/*
+  Bytes per message element under -qcomm_. Without is_coded, elements have the size of the table's
+  elements.
+*/
 typedef struct {
   PetscBool is_coded;
   double fwd, bwd;
@@ -51,24 +54,28 @@ typedef struct {
 typedef struct {
   int64_t batch_size;
   PetscBool is_quant, is_inference, prefetch_pipeline, at_peak_memory, exact_enumerate_order;
-  PetscBool cache_hit_rates; /* a cache's bandwidth follows its hit rate */
-  int64_t cache_steps;       /* steps that the statistics cover; 0: many */
-  PetscBool measured;        /* -plan_cost_model measured */
-  PetscBool takes_vectors;   /* TrsDenseFacts */
-  PetscBool merges_copies;   /* -replica_sync gradients: the copies make the same updates */
-  int64_t average_every;     /* otherwise: steps between averages of the copies */
+  PetscBool cache_hit_rates; /* true: a cache's bandwidth depends on its hit rate */
+  int64_t cache_steps;       /* number of steps that the cache statistics cover; 0: many */
+  PetscBool measured;        /* true: -plan_cost_model measured */
+  PetscBool takes_vectors;   /* see TrsDenseFacts */
+  /* true: -replica_sync gradients, so all copies make the same updates */
+  PetscBool merges_copies;
+  /* without merges_copies: number of steps between two averages of the copies */
+  int64_t average_every;
   TrsPlanPipeline pipeline;
-  TrsSparseOptimizerKind optimizer; /* for tables without their own optimizer */
-  /* Pooled rows' all-to-alls and reduce-scatters, and sequence tables' all-to-alls. */
+  /* the optimizer of tables that have no optimizer of their own */
+  TrsSparseOptimizerKind optimizer;
+  /* Messages of the pooled rows' all-to-alls and reduce-scatters, and of the sequence tables'
+     all-to-alls. */
   TrsPlanWire a2a, sr, sequence;
 
   int n_proposers;
   TrsProposerKind proposer[TRS_PLAN_MAX_PROPOSERS];
   int64_t grid_search_max_proposals, greedy_threshold, dp_hbm_bins;
-  double timeout_s;   /* 0: no limit */
-  PetscBool any_plan; /* the first plan ends the search */
+  double timeout_s;   /* -plan_timeout_seconds; 0: no limit */
+  PetscBool any_plan; /* true: the first plan ends the search */
   PetscBool wants_optimal, wants_auto;
-  double optimal_time_s; /* CPU seconds */
+  double optimal_time_s; /* limit on the optimal proposer's search, in CPU seconds */
 
   PetscBool memory_balanced, greedy_sort_by_perf, greedy_balance_modules, memory_balanced_balance_modules;
   int64_t memory_balanced_max_search_count;
@@ -80,20 +87,22 @@ typedef struct {
       dense_parameter_bytes;
   PetscBool has_model_base, has_dense_parameters;
 
-  double advice_s;       /* CPU seconds; 0: no advice */
-  PetscBool list_tables; /* show a line per table even above TRS_PLAN_LISTED_TABLES */
+  double advice_s; /* limit on the search for advice, in CPU seconds; 0: no advice */
+  /* print one line per table even if there are more than TRS_PLAN_LISTED_TABLES */
+  PetscBool list_tables;
 
-  /* Paths borrowed from the options; NULL if not given. */
+  /* Paths, borrowed from the options; NULL: the option is not given. */
   const char *input, *output, *search_space, *report, *explain;
 } TrsPlanSettings;
 
-/* The table's own optimizer, else the optimizer for all tables. Not collective. */
+/* The table's own optimizer. If it has none, the optimizer for all tables. Not collective. */
 TrsSparseOptimizerKind TrsPlanOptimizer(const TrsPlanSettings *settings, const TrsTableConfig *table);
-/* The state that this optimizer keeps per row, as the planner counts it. Not collective. */
+/* The state per row of the table's optimizer, as the planner counts it. Not collective. */
 TrsOptimizerState TrsPlanOptimizerState(const TrsPlanSettings *settings, const TrsTableConfig *table);
 
 /*
-  TrsPlanSettingsFromOptions - Read -plan_ and the model's options that the cost model needs.
+  TrsPlanSettingsFromOptions - Read the -plan_ options and the model's options that the cost model
+  uses.
 
   Not collective. Errors: OPTION for contradictions
 */

@@ -16,11 +16,11 @@ static const int64_t max_plan_bytes = (int64_t)4 << 30;
 struct TrsPlannerImpl {
   MPI_Comm comm;
   TrsProblem problem;
-  TrsPlanWriter writer; /* NULL to write no files */
+  TrsPlanWriter writer; /* writes the planner's files; NULL: no files are written */
   PetscBool wants_summary, is_set_up;
-  TrsSolution solution;   /* from the last TrsPlannerSolve(), on rank 0 */
-  TrsOptimum alternative; /* from TrsProblemTryOptimal(), on rank 0 */
-  double sync_ms;         /* the plan's TrsReplicaSync(), on all ranks */
+  TrsSolution solution;   /* the result of the last TrsPlannerSolve(), on rank 0 */
+  TrsOptimum alternative; /* the result of TrsProblemTryOptimal(), on rank 0 */
+  double sync_ms;         /* the result of TrsReplicaSync() for the plan, on all ranks */
 };
 
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner)
@@ -87,7 +87,7 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Pass a text to the writer and free it. path NULL: only free it. */
+/* Pass a text to the writer, then free it. If `path` is NULL, only free it. */
 static PetscErrorCode write_text(const TrsPlanner planner, const char *option, const char *path,
                                  TrsText *text)
 {
@@ -97,7 +97,7 @@ static PetscErrorCode write_text(const TrsPlanner planner, const char *option, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Before a long search, check that all files can be made. */
+/* Before a long search, check that all output files can be created. */
 static PetscErrorCode try_files(const TrsPlanner planner)
 {
   const TrsPlanSettings *settings = &planner->problem.settings;
@@ -154,7 +154,7 @@ static PetscErrorCode write_search_space(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* There is no plan: write the summary and the file, and raise the error. */
+/* Handle a problem without a plan: write the summary and the file, and raise the error. */
 static PetscErrorCode refuse(TrsPlanner planner, const TrsFailure *failure)
 {
   const TrsPlanError error = TrsPlanErrorOf(failure);
@@ -172,7 +172,7 @@ static PetscErrorCode refuse(TrsPlanner planner, const TrsFailure *failure)
           message.data);
 }
 
-/* Solve the problem. The result is the best plan, or an error that explains why there is none. */
+/* Solve the problem. Return the best plan, or raise an error that explains why there is none. */
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   TrsSolution *solution = &planner->solution;
@@ -189,7 +189,7 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the text of -plan_input. Free it with PetscFree(). */
+/* Read the file of -plan_input. Free the text with PetscFree(). */
 static PetscErrorCode read_text(const char *path, char **text)
 {
   TrsFileText file;
@@ -232,7 +232,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The last solution as the input of a report or an explanation. */
+/* Make the input of a report or an explanation from the last solution. */
 static TrsReportInput report_input(const TrsPlanner planner, const TrsShardingPlan *plan)
 {
   const TrsSolution *solution = &planner->solution;
@@ -273,7 +273,10 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Cost the copies. If the planner does not choose, the plan's number is the only candidate. */
+/*
+  Compute the cost of the copies. If the planner does not choose their number, the plan's number is
+  the only candidate.
+*/
 static PetscErrorCode count_copies(TrsPlanner planner, const TrsShardingPlan *plan)
 {
   const int replicas = planner->problem.topology.replicas;
@@ -288,7 +291,7 @@ static PetscErrorCode count_copies(TrsPlanner planner, const TrsShardingPlan *pl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do all of rank 0's work. */
+/* Do all of the work that only rank 0 does. */
 static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
 {
   PetscFunctionBegin;

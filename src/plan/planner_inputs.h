@@ -5,7 +5,9 @@
 #include "spec/dense_facts.h"
 #include "spec/table_config.h"
 
-/* The machine's properties in a real run. Values given as options take precedence. */
+/*
+  The machine's properties in a real run. If an option gives a value, the option takes precedence.
+*/
 typedef struct {
   PetscBool is_cuda;
   int local_world_size;         /* ranks per host; 0: unknown */

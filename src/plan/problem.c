@@ -10,8 +10,8 @@
 #include <string.h>
 
 /*
-  Check the tables' device groups. A run uses one kind of device for all tables. A dry run skips
-  tables of another device group.
+  Check the tables' device groups. A run uses the same kind of device for all tables. A dry run
+  skips tables of another device group.
 */
 static PetscErrorCode check_device_groups(const TrsProblem *problem)
 {
@@ -50,7 +50,7 @@ static PetscErrorCode describe_dense(TrsProblem *problem)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The measured cost model needs measurements. */
+/* Check that the measurements for the measured cost model are there. */
 static PetscErrorCode check_rates(TrsProblem *problem)
 {
   const TrsRowRates *rates = &problem->topology.rows;
@@ -65,7 +65,10 @@ static PetscErrorCode check_rates(TrsProblem *problem)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find out if the planner chooses the number of copies. Reject options for a fixed number. */
+/*
+  Determine if the planner chooses the number of copies. If so, reject options that need a fixed
+  number.
+*/
 static PetscErrorCode read_choice(TrsProblem *problem)
 {
   static const char *const names[] = {"-topology_hbm_cap_per_rank", "-topology_ddr_cap_per_rank",
@@ -100,7 +103,7 @@ PetscErrorCode TrsProblemSetUp(TrsProblem *problem)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(problem->options, "-device", &device, NULL));
-  /* By default a dry run plans for GPUs. */
+  /* A dry run plans for GPUs, unless the options name the CPU. */
   defaults.is_cuda = (PetscBool)(device != TRS_DEVICE_CPU);
   defaults.world_size = problem->n_ranks;
   if (problem->has_machine) {
@@ -136,7 +139,7 @@ PetscErrorCode TrsProblemFree(TrsProblem *problem)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Free the last search. The choice of the number of copies is kept. */
+/* Free the last search, but keep the choice of the number of copies. */
 static PetscErrorCode reset(TrsSolution *solution)
 {
   PetscFunctionBegin;
@@ -156,7 +159,7 @@ PetscErrorCode TrsSolutionFree(TrsSolution *solution)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve, enumerate and run the proposers. */
+/* Compute the reservation, list the options, and run the proposers. */
 static PetscErrorCode search(const TrsProblem *problem, TrsSolution *s)
 {
   PetscFunctionBegin;
@@ -169,7 +172,7 @@ static PetscErrorCode search(const TrsProblem *problem, TrsSolution *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Plan for the candidate's number of copies. Sets fits and the times. */
+/* Plan for a candidate's number of copies. Sets whether a plan fits, and its times. */
 static PetscErrorCode try_replicas(TrsProblem *problem, TrsReplicaCandidate *candidate, TrsSolution *s)
 {
   TrsShardingPlan plan;
@@ -187,8 +190,9 @@ static PetscErrorCode try_replicas(TrsProblem *problem, TrsReplicaCandidate *can
 }
 
 /*
-  Choose the number of copies by the proposers' plans. The optimal proposer then works on the chosen
-  number. If the ranks of a copy are too few for the tables, all larger numbers of copies fail too.
+  Choose the number of copies by the plans of the proposers. The optimal proposer then works only
+  with the chosen number. If the tables do not fit in the ranks of a copy, they do not fit for
+  larger numbers of copies either.
 */
 static PetscErrorCode choose_replicas(TrsProblem *problem, TrsSolution *s)
 {
@@ -209,7 +213,7 @@ static PetscErrorCode choose_replicas(TrsProblem *problem, TrsSolution *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Let the optimal proposer improve the plan, or look for one. */
+/* Let the optimal proposer improve the plan, or search for one if there is none. */
 static PetscErrorCode optimise(const TrsProblem *problem, TrsSolution *s)
 {
   TrsShardingPlan plan = {0};
@@ -246,7 +250,7 @@ PetscErrorCode TrsProblemSolve(TrsProblem *problem, TrsSolution *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* True if the settings' proposers are the ones with which the optimal proposer starts. */
+/* True if the settings have the proposers with which the optimal proposer starts. */
 static PetscBool has_default_proposers(const TrsPlanSettings *settings)
 {
   const TrsPlanSettings standard = {.n_proposers = 1, .proposer = {TRS_PROPOSER_OPTIMAL}};
@@ -266,7 +270,8 @@ PetscErrorCode TrsProblemTryOptimal(const TrsProblem *problem, const TrsSolution
 
   PetscFunctionBegin;
   *optimum = (TrsOptimum){.bound_ms = 0};
-  /* A search stopped by a time limit would end elsewhere in the next run. */
+  /* Without these conditions there is nothing to compare. A search that a time limit stopped
+     would also end elsewhere in the next run. */
   if (settings.wants_optimal || settings.wants_auto || !s->search.best.found || s->search.timed_out ||
       settings.advice_s <= 0 || (problem->chooses_replicas && !same_start))
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A planning problem and its solution on one rank. The planner solves the user's problem; advice
-  solves variants that differ in a few options.
+  A planning problem and its solution on one rank. The planner solves the user's problem. To give
+  advice, it also solves variants that differ in a few options.
 */
 #pragma once
 
@@ -10,39 +10,42 @@
 #include "plan/replica_choice.h"
 
 typedef struct {
-  /* Inputs, all borrowed. */
+  /* The inputs. All of them are borrowed. */
   TrsOptions options;
   const TrsTableConfigs *tables;
-  int n_ranks; /* world size if the options give none */
+  int n_ranks; /* number of ranks in the world if no option gives it */
   PetscBool has_machine;
   TrsPlannerMachine machine;
   TrsDenseModel describe_dense; /* NULL: no dense layers */
-  int num_dense;                /* the dataset's dense features */
+  int num_dense;                /* number of dense features in the dataset */
   TrsTablesReader read_tables;  /* NULL: advice cannot try other table options */
   void *context;                /* argument of read_tables */
-  /* Set by TrsProblemSetUp(). */
+  /* The following fields are set by TrsProblemSetUp(). */
   PetscBool chooses_replicas;
   TrsTopologyDefaults defaults;
   TrsTopology topology;
   TrsPlanSettings settings;
-  double *shared_miss; /* [tables->n] or NULL */
-  TrsCostModel model;  /* points to tables, topology, settings and shared_miss */
+  double *shared_miss; /* [tables->n] miss rates in shared caches, or NULL */
+  TrsCostModel model;  /* its pointers refer to tables, topology, settings and shared_miss */
 } TrsProblem;
 
 typedef struct {
   TrsReservation reservation;
   TrsSearchSpace space;
-  int table_alone; /* from TrsEnumerate() */
+  int table_alone; /* the result of TrsEnumerate() */
   TrsPlanSearch search;
-  TrsOptimum optimum;     /* the optimal proposer's result; no bound if it did not run */
-  double default_path_ms; /* critical path before the optimal proposer; 0: no plan, or not run */
+  /* the optimal proposer's result; without a bound if the proposer did not run */
+  TrsOptimum optimum;
+  /* critical path before the optimal proposer ran; 0: there was no plan, or the proposer did not
+     run */
+  double default_path_ms;
   TrsReplicaChoice choice;
 } TrsSolution;
 
 /*
   TrsProblemSetUp - Read the options and check them.
 
-  Not collective. The caller must set the inputs; all other fields are overwritten. Free with
+  Not collective. The caller must set the inputs. The call overwrites all other fields. Free with
   TrsProblemFree().
 
   Errors: OPTION, in a real run also for a table whose device group is not the run's device
@@ -54,27 +57,26 @@ PetscErrorCode TrsProblemFree(TrsProblem *problem);
 PetscErrorCode TrsProblemSetReplicas(TrsProblem *problem, int replicas);
 
 /*
-  TrsProblemSolve - Choose the number of copies, reserve, enumerate, search, and run the optimal
-    proposer if it is set.
+  TrsProblemSolve - Choose the number of copies, compute the reservation, list the options, run the
+  proposers, and run the optimal proposer if the settings name it.
 
   Not collective. If there is no plan, solution->search.best.found is false (TrsPlanDiagnose()).
 
-  InOut: problem   its topology becomes the topology for the chosen number of copies
-         solution  freed first; free it with TrsSolutionFree()
+  InOut: problem   its topology is replaced by the topology for the chosen number of copies
+       solution  the call frees the old contents; free the result with TrsSolutionFree()
 */
 PetscErrorCode TrsProblemSolve(TrsProblem *problem, TrsSolution *solution);
 PetscErrorCode TrsSolutionFree(TrsSolution *solution);
 
 /*
-  TrsProblemTryOptimal - Estimate the result of -plan_proposers optimal instead of the problem's
-    proposers.
+  TrsProblemTryOptimal - Estimate the result that -plan_proposers optimal would give.
 
-  Not collective. The search takes advice_s, but at most half of -plan_optimal_seconds. So it is the
-  beginning of the search that a user gets with this option.
+  Not collective. The search takes advice_s, but at most half of -plan_optimal_seconds. It thus
+  equals the beginning of the search that a user gets with this option.
 
-  Out:  optimum  path_ms is 0 if the proposer was not tried, because the user already uses it,
-                 advice_s is 0, there is no plan to compare with, or a time limit stopped a
-                 proposer list
+  Out:  optimum  path_ms is 0 if the proposer was not tried. This is the case if the user already
+               uses it, advice_s is 0, there is no plan to compare with, or a time limit stopped the
+               proposers
 */
 PetscErrorCode TrsProblemTryOptimal(const TrsProblem *problem, const TrsSolution *solution,
                                     TrsOptimum *optimum);

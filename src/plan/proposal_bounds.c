@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-  /* Updates between recounts. Recounting keeps sums of doubles from drifting, and lets maxima
-     decrease. */
+  /* Number of updates between two recounts. A recount removes the rounding errors of sums of
+     doubles, and lets maxima decrease. */
   TRS_RECOUNT_EVERY = 4096
 };
 #define ROUNDING 1e-9
@@ -54,7 +54,7 @@ static TrsBoundNode merge(const TrsBoundNode *a, const TrsBoundNode *b)
   return (TrsBoundNode){PetscMax(a->perf, b->perf), PetscMax(a->hbm, b->hbm), PetscMax(a->ddr, b->ddr)};
 }
 
-/* A byte count's size class, in quarters of a power of two. */
+/* The size class of a number of bytes. There are four classes per power of two. */
 static int quarters(int64_t bytes)
 {
   int exponent;
@@ -64,8 +64,8 @@ static int quarters(int64_t bytes)
 }
 
 /*
-  The partitioner's placing order as size classes. An option of a larger class is never placed later
-  than an option of a smaller class.
+  An option's size class in the partitioner's placing order. An option of a larger class is never
+  placed later than an option of a smaller class.
 */
 static int size_of(const TrsProposalBounds *b, const TrsPlanOption *option)
 {
@@ -91,7 +91,7 @@ static void count_uniform(TrsProposalBounds *b, const TrsPlanOption *option, int
   b->uniform.first_ddr += sign * (TrsInt128)first->storage.ddr;
 }
 
-/* Add (sign 1) or remove (-1) an option's contribution to the sums. */
+/* Add (sign 1) or remove (sign -1) what an option contributes to the sums. */
 static void count(TrsProposalBounds *b, const TrsPlanOption *option, int sign)
 {
   int size = size_of(b, option);
@@ -179,11 +179,11 @@ PetscBool TrsProposalBoundsPlaced(const TrsProposalBounds *b)
 {
   TrsInt128 hbm = b->least.hbm - b->uniform.most_hbm, ddr = b->least.ddr - b->uniform.most_ddr;
   TrsStorage room = {(int64_t)hbm, (int64_t)ddr};
-  /* The largest set of pieces that may be in place before an option of this size. */
+  /* The largest set of pieces that may be placed before an option of this size. */
   TrsPieces placed = {0};
 
   if (hbm < 0 || ddr < 0 || b->uniform.n_negative || b->own.n_negative) return PETSC_FALSE;
-  /* The usual case. */
+  /* In most cases this simple check succeeds. */
   if (TrsPiecesFit(&b->own, &room, b->world_size, b->group)) return PETSC_TRUE;
   for (int size = b->largest; size >= b->smallest; size--) {
     TrsPiecesFollow(&placed, &b->of_size[size]);

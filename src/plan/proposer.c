@@ -30,7 +30,8 @@ PetscErrorCode TrsProposerCreate(TrsProposerKind kind, const TrsCostModel *model
 PetscErrorCode TrsProposerDestroy(TrsProposer *proposer)
 {
   PetscFunctionBegin;
-  if (proposer->data) PetscCall(proposer->ops->destroy(proposer)); /* else load was never called */
+  /* data is NULL if load was never called */
+  if (proposer->data) PetscCall(proposer->ops->destroy(proposer));
   PetscCall(PetscFree(proposer->data));
   PetscCall(PetscFree(proposer->proposal.option));
   *proposer = (TrsProposer){0};
@@ -44,7 +45,8 @@ PetscErrorCode TrsSortOptions(const TrsSearchSpace *space, PetscBool depth, int 
   for (int t = 0; t < space->n_tables; t++) {
     int first = space->table[t].first, *mine = *sorted + first;
 
-    for (int i = 0; i < space->table[t].n; i++) { /* insertion sort of at most 19 options */
+    /* an insertion sort, because there are at most 19 options */
+    for (int i = 0; i < space->table[t].n; i++) {
       const TrsPlanOption *option = &space->option[first + i];
       double score = depth ? option->max_perf : option->total_perf;
       int j = i;

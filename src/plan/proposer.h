@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A proposer repeatedly offers one option for each table, and gets the outcome as feedback.
+  A proposer repeatedly offers a proposal: one option for each table. It then gets the outcome as
+  feedback.
 
   Source: TorchRec's Proposer classes of the same names; src/plan/RULES.md, section 9
 */
@@ -12,7 +13,7 @@
 /* The outcome of a proposal. */
 typedef struct {
   PetscBool placed;
-  double rating;      /* valid if placed */
+  double rating;      /* valid only if placed */
   TrsInt128 used_hbm; /* sum over the proposal's options */
 } TrsOutcome;
 
@@ -23,7 +24,7 @@ typedef struct {
   PetscErrorCode (*propose)(TrsProposer *proposer, PetscBool *more); /* fills proposer->proposal */
   PetscErrorCode (*feedback)(TrsProposer *proposer, const TrsOutcome *outcome);
   PetscErrorCode (*destroy)(TrsProposer *proposer); /* frees the members of data */
-  PetscBool uses_rating;                            /* the outcome's rating must be exact */
+  PetscBool uses_rating;                            /* true: the proposer needs exact ratings */
 } TrsProposerOps;
 
 struct TrsProposer_ {
@@ -32,10 +33,10 @@ struct TrsProposer_ {
   const TrsCostModel *model;
   const TrsSearchSpace *space;
   const TrsReservation *reservation;
-  TrsProposal proposal; /* space->n_tables options */
-  /* Upper bound on the number of proposals; 0 if the proposer depends on the outcomes. */
+  TrsProposal proposal; /* one option for each of space->n_tables tables */
+  /* Upper bound on the number of proposals. 0: it depends on the outcomes. */
   int64_t n_proposals;
-  /* Number of tables that differ from the last proposal; -1: any table may differ. */
+  /* Number of tables whose options differ from the last proposal. -1: any table may differ. */
   int n_changes;
   int changed; /* the changed table if n_changes is 1 */
   void *data;
@@ -50,8 +51,8 @@ extern const TrsProposerOps trs_proposer_grid_search, trs_proposer_greedy, trs_p
     trs_proposer_dynamic_programming, trs_proposer_scaleup;
 
 /*
-  Sort each table's options by score, in a stable order. sorted[first .. first + n - 1] of a table
-  are indices into space->option. The score is the slowest shard's time if `depth` is set, else the
-  sum over shards. Free with PetscFree(). Not collective.
+  Sort each table's options by score, in a stable order. A table's entries sorted[first .. first + n
+  - 1] are indices into space->option. If `depth` is set, the score is the slowest shard's time.
+  Otherwise it is the sum over shards. Free `sorted` with PetscFree(). Not collective.
 */
 PetscErrorCode TrsSortOptions(const TrsSearchSpace *space, PetscBool depth, int **sorted);

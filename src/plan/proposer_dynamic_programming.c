@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Solves a knapsack problem over the devices' total memory, divided into bins. Finds the fastest
-  choice for each amount of memory in use.
+  Solves a knapsack problem over the devices' total memory, which is divided into bins. For each
+  amount of used memory it finds the fastest options.
 
   Source: TorchRec DynamicProgrammingProposer
 */
@@ -10,22 +10,23 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The fastest way to reach a bin. */
+/* The last step of the fastest way to a bin. */
 typedef struct {
   double perf, hbm;
 } TrsReach;
 typedef struct {
   int bin;
-  int16_t option; /* index in the table's options; -1: bin not reached */
+  int16_t option; /* index among the table's options; -1: the bin was not reached */
 } TrsStep;
 
 typedef struct {
-  /* All options by ascending total hbm, grouped by table in order of first appearance. */
+  /* All options, grouped by table and sorted by total hbm. The tables are in the order of their
+     smallest option. */
   int *sorted;
-  int *first, *n; /* [n_tables] a table's options in sorted */
+  int *first, *n; /* [n_tables] range of a table's options in `sorted` */
   int n_proposals, next;
   TrsStep *step;      /* [n_tables * n_bins] */
-  int n_bins, *start; /* reached bins of the last table, largest first */
+  int n_bins, *start; /* the last table's bins that were reached, largest first */
 } TrsDp;
 
 typedef struct {
@@ -74,7 +75,7 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
     }
     dp->sorted[dp->first[place[t]] + fill[place[t]]++] = order[i].index;
   }
-  /* The first proposal takes the least memory of every table. */
+  /* The first proposal has each table's option with the least memory. */
   dp->n_proposals = space->n_tables > 0;
   PetscCall(PetscFree(fill));
   PetscCall(PetscFree2(table_of, place));
@@ -82,7 +83,7 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add one table: from the bins reached so far, find the bins reached with its options. */
+/* Add one table: from the bins reached so far, find the bins that its options reach. */
 static void advance(const TrsProposer *proposer, const TrsDp *dp, int t, double bin_bytes,
                     const TrsReach *from, TrsReach *to)
 {
@@ -101,7 +102,7 @@ static void advance(const TrsProposer *proposer, const TrsDp *dp, int t, double 
     for (int b = 0; b < n_from; b++) {
       double now_hbm = from[b].hbm + hbm, now_perf = from[b].perf + option->total_perf;
 
-      /* The comparison is false for bins that were not reached. */
+      /* This is false for bins that were not reached, because then now_hbm is infinite. */
       if (now_hbm < dp->n_bins && to[(int)now_hbm].perf > now_perf) {
         to[(int)now_hbm] = (TrsReach){now_perf, now_hbm};
         step[(int)now_hbm] = (TrsStep){b, (int16_t)o};

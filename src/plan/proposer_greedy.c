@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The greedy proposer starts with every table's fastest option. It then moves the table that needs
-  the most memory to its next option.
+  The greedy proposer starts with every table's fastest option. In each step it moves the table that
+  needs the most memory to that table's next option.
 
   Source: TorchRec GreedyProposer
 */
@@ -10,11 +10,11 @@
 #include <math.h>
 
 typedef struct {
-  int *sorted;       /* options of each table, fastest first */
-  int *current;      /* [n_tables] offset in the table's options */
-  int n_heap, *heap; /* tables that have a next option, most memory first */
+  int *sorted;       /* each table's options, fastest first */
+  int *current;      /* [n_tables] position of the current option in the table's sorted options */
+  int n_heap, *heap; /* tables that have a next option; the one with the most memory first */
   PetscBool finished;
-  double best; /* best rating so far, for the threshold */
+  double best; /* best rating so far, which sets the threshold */
   int64_t n_since_best;
 } TrsGreedy;
 
@@ -23,7 +23,7 @@ static const TrsPlanOption *option_of(const TrsProposer *proposer, int t)
   return proposer->proposal.option[t];
 }
 
-/* True if table a needs more memory than table b. Among equal tables the first wins. */
+/* True if table a needs more memory than table b. If both need the same, the first table wins. */
 static PetscBool needs_more(const TrsProposer *proposer, int a, int b)
 {
   const TrsPlanOption *x = option_of(proposer, a), *y = option_of(proposer, b);
@@ -107,7 +107,7 @@ static PetscErrorCode feedback_greedy(TrsProposer *proposer, const TrsOutcome *o
   t = greedy->n_heap ? greedy->heap[0] : -1;
   if (t < 0 || (option_of(proposer, t)->max_hbm == 0 && option_of(proposer, t)->total_storage.hbm == 0 &&
                 option_of(proposer, t)->max_ddr == 0 && option_of(proposer, t)->total_storage.ddr == 0)) {
-    greedy->finished = PETSC_TRUE; /* a table without memory never moves */
+    greedy->finished = PETSC_TRUE; /* a table that needs no memory never moves */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   greedy->current[t]++;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The grid search proposes every combination of options if there are few.
+  The grid search proposes every combination of options, if there are few combinations.
 
   Source: TorchRec GridSearchProposer
 */
 #include "plan/proposer.h"
 
 typedef struct {
-  int *sorted;  /* options of each table, fastest first */
-  int *current; /* [n_tables] the odometer */
+  int *sorted;  /* each table's options, fastest first */
+  int *current; /* [n_tables] current option of each table, counted like an odometer */
   PetscBool finished;
 } TrsGrid;
 
@@ -40,7 +40,7 @@ static PetscErrorCode propose_grid(TrsProposer *proposer, PetscBool *more)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Advance the odometer. The last table's wheel is the fastest. */
+/* Go to the next combination. The last table's option changes fastest. */
 static PetscErrorCode feedback_grid(TrsProposer *proposer, const TrsOutcome *outcome)
 {
   const TrsSearchSpace *space = proposer->space;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This proposer starts with small caches and then spends remaining device memory on larger caches. A
-  search finds the amount of memory that pays.
+  This proposer starts with small caches and then gives the remaining device memory to larger
+  caches. A search finds the best amount of additional memory.
 
   Source: TorchRec EmbeddingOffloadScaleupProposer
 */
@@ -20,13 +20,16 @@ enum { TRS_MAX_PROBES = 16, TRS_SEED = 42, TRS_MAX_PASSES = 128 };
 #define ALL_CACHED  0.9999
 
 typedef struct {
-  PetscSegBuffer options, classes; /* kept for all proposals, because plans point to them */
-  const TrsPlanOption **start;     /* [n] the first proposal */
+  /* kept for all proposals, because plans point to their options */
+  PetscSegBuffer options, classes;
+  const TrsPlanOption **start; /* [n] options of the first proposal */
   PetscBool searching, finished;
   TrsLuusJaakola search;
 } TrsScaleup;
 
-/* The size of a table with load factor x. Product and sum are each rounded to float32. */
+/*
+  The size of a table at load factor x. The multiplication and the addition each round to float32.
+*/
 static double size_at(const TrsScaleupTable *table, float x)
 {
   float product = table->slope * x, sum = product + table->base;
@@ -58,7 +61,8 @@ static PetscBool hand_out(int n, const TrsScaleupTable *table, TrsBudget *b, dou
     b[i].cache = now;
   }
   *budget -= spent;
-  for (int i = 0; i < n; i++) { /* drop a cache that is larger than the table */
+  /* in the first proposal, replace a cache that is larger than the table */
+  for (int i = 0; i < n; i++) {
     if (!b[i].open || b[i].least + b[i].cache <= (double)table[i].fused_bytes) continue;
     returned += b[i].least + b[i].cache - (double)table[i].fused_bytes;
     b[i].cache = b[i].max_cache;
@@ -86,7 +90,10 @@ PetscErrorCode TrsAllocateBudget(int n, TrsScaleupTable *table, double budget_by
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy an option with another kernel and load factor, and cost it. The proposer owns the copy. */
+/*
+  Copy an option, change its kernel and load factor, and compute its cost. The proposer owns the
+  copy.
+*/
 static PetscErrorCode recost(const TrsProposer *proposer, const TrsPlanOption *option,
                              TrsComputeKernel kernel, PetscBool has_load_factor, double load_factor,
                              const TrsPlanOption **other)
@@ -152,7 +159,7 @@ static PetscErrorCode load_scaleup(TrsProposer *proposer)
       option = &space->option[mine[i]];
       break;
     }
-    /* Drop a cache that is larger than the table. */
+    /* Replace a cache that is larger than the table. */
     if (TrsKernelKeepsLines(option->kernel)) {
       PetscCall(recost(proposer, option, TRS_KERNEL_FUSED, PETSC_FALSE, 0, &fused));
       if (fused->total_storage.hbm < option->total_storage.hbm) option = fused;
@@ -172,8 +179,8 @@ static PetscErrorCode propose_scaleup(TrsProposer *proposer, PetscBool *more)
 }
 
 /*
-  Propose the first proposal with caches that are `budget` bytes larger. *scaled is false if no
-  table can be scaled.
+  Propose the first proposal, with `budget` more bytes for caches. *scaled is false if no table can
+  be scaled.
 */
 static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *scaled)
 {
@@ -214,7 +221,7 @@ static PetscErrorCode scale(TrsProposer *proposer, double budget, PetscBool *sca
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the amount of additional memory that is available and that caches could use. */
+/* Compute how much additional memory is available and can be used by caches. */
 static PetscErrorCode start_search(TrsProposer *proposer, const TrsOutcome *outcome)
 {
   TrsScaleup *scaleup = proposer->data;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Proposes plans that split all tables in the same way, each table with its best kernel.
+  Proposes plans that split all tables with the same sharding type. Each table uses its best kernel.
 
   Source: TorchRec UniformProposer
 */
@@ -8,7 +8,7 @@
 
 typedef struct {
   int n, next;
-  const TrsPlanOption **option; /* [n * n_tables] the proposals */
+  const TrsPlanOption **option; /* [n * n_tables] the options of n proposals */
 } TrsUniform;
 
 static double score(const TrsProposer *proposer, const TrsPlanOption *option)
@@ -20,7 +20,7 @@ static PetscErrorCode load_uniform(TrsProposer *proposer)
 {
   const TrsSearchSpace *space = proposer->space;
   int n_seen = 0, n_tables[TRS_N_SHARDINGS] = {0};
-  TrsShardingType seen[TRS_N_SHARDINGS]; /* types in order of first appearance */
+  TrsShardingType seen[TRS_N_SHARDINGS]; /* sharding types in order of first appearance */
   const TrsPlanOption **best;
   TrsUniform *uniform;
   size_t n = (size_t)space->n_tables;

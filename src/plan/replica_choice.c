@@ -26,20 +26,23 @@ const TrsReplicaCandidate *TrsReplicaBest(const TrsReplicaChoice *choice)
   return best;
 }
 
-/* A rank's work to keep the copies equal. */
+/* The work of a rank to keep the copies equal. */
 typedef struct {
-  double bytes; /* a step's ids and gradients, or weights and states */
-  double ms;    /* backward compute */
+  double bytes; /* bytes of a step's ids and gradients, or of weights and states */
+  double ms;    /* time of the backward's updates */
 } TrsSyncWork;
 
-/* Bytes of a step's ids and gradients that arrive at a shard, or of its weights and states. */
+/*
+  Bytes of a step's ids and gradients that arrive at a shard. If the copies are averaged instead,
+  bytes of the shard's weights and states.
+*/
 static double shard_bytes(const TrsPlanSettings *settings, TrsStorageInput in, const TrsShard *shard)
 {
   int64_t input, output;
   TrsStorage storage;
 
   if (settings->merges_copies) {
-    in.out_bytes = sizeof(float); /* a gradient element */
+    in.out_bytes = sizeof(float); /* gradients are sent as floats */
     TrsEstimateIo(&in, shard->rows, shard->cols, &input, &output);
     return (double)input + (double)output;
   }
@@ -48,7 +51,7 @@ static double shard_bytes(const TrsPlanSettings *settings, TrsStorageInput in, c
   return (double)storage.hbm + (double)storage.ddr;
 }
 
-/* Add each shard's work to its rank. */
+/* Add each shard's work to the work of its rank. */
 static PetscErrorCode add_shards(const TrsCostModel *model, const TrsShardingPlan *plan, TrsSyncWork *work)
 {
   const TrsTableConfig **config;
@@ -73,24 +76,24 @@ static PetscErrorCode add_shards(const TrsCostModel *model, const TrsShardingPla
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The time in which a rank keeps its shards equal to the other copies' shards. */
+/* The time that a rank needs to keep its shards equal to the same shards of the other copies. */
 static double rank_ms(const TrsCostModel *model, const TrsSyncWork *work)
 {
   const TrsTopology *topology = model->topology;
   const double R = topology->replicas, intra_bw = topology->intra_host_bw, inter_bw = topology->inter_host_bw;
   const double own_bw = topology->is_cuda ? topology->hbm_mem_bw : topology->ddr_mem_bw;
-  /* Owners of a shard on one host. */
+  /* The number of copies of a shard on one host. */
   const double near = PetscMax(1.0, PetscMin(R, (double)topology->host_ranks / topology->world_size));
   double ring_ms, pass_ms;
 
-  if (model->settings->merges_copies) /* every copy applies all copies' gradients */
+  if (model->settings->merges_copies) /* every copy applies the gradients of all copies */
     return work->bytes * (near - 1.0) / intra_bw + work->bytes * (R - near) / inter_bw + (R - 1.0) * work->ms;
   ring_ms = 2.0 * (R - 1.0) / R * work->bytes / (near < R ? inter_bw : intra_bw);
   pass_ms = 2.0 * work->bytes / own_bw;
   return (ring_ms + pass_ms) / (double)model->settings->average_every;
 }
 
-/* Tables that are only read need no work to keep copies equal. */
+/* True if tables are trained. Tables that are only read need no work to keep copies equal. */
 static PetscBool trains(const TrsPlanSettings *settings)
 {
   return (PetscBool)(!settings->is_inference && !settings->is_quant);

@@ -20,14 +20,14 @@ static const char *const part_name[TRS_N_PARTS + 1] = {"total perf",     "forwar
                                                        "forward comms",  "backward compute",
                                                        "backward comms", "prefetch compute"};
 
-/* The sections' data: sums for each rank. */
+/* The data of the report's sections: sums for each rank. */
 typedef struct {
   const TrsReportInput *in;
   const TrsTableConfig **config; /* [n_tables] configs of the plan's tables */
-  int W, *count;                 /* [W * TRS_N_SHARDINGS] number of shards */
+  int W, *count;                 /* number of ranks, and [W * TRS_N_SHARDINGS] number of shards */
   double *input_mb, *output_mb;  /* [W] */
-  double *hbm, *ddr;             /* [W] bytes, including dense and kjt */
-  double *perf[TRS_N_PARTS + 1]; /* [W] each: the total, then the parts */
+  double *hbm, *ddr;             /* [W] bytes, including the dense layers and the batch's ids */
+  double *perf[TRS_N_PARTS + 1]; /* [W] each: the total time, then its parts */
 } TrsReport;
 
 static PetscErrorCode rule(TrsText *text, const char *title)
@@ -41,7 +41,10 @@ static PetscErrorCode rule(TrsText *text, const char *title)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a step's input and output bytes. As in TorchRec, the output has the table's element type. */
+/*
+  Add the input and output bytes of a step for table t. As in TorchRec, the output has the table's
+  element type.
+*/
 static PetscErrorCode add_io(TrsReport *r, int t)
 {
   const TrsCostModel *model = r->in->model;
@@ -247,7 +250,7 @@ static PetscErrorCode write_tables(const TrsReport *r, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the bytes of each kernel's tables: the weights, and the whole estimate. */
+/* Write the bytes of the tables of each kernel: the weights, and the whole estimate. */
 static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
 {
   const TrsReportInput *in = r->in;
@@ -322,7 +325,7 @@ static PetscErrorCode write_imbalance(const TrsReport *r, const char *what, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write "on ranks 0-7" for the ranks within `tolerance` of the value. */
+/* Write "on ranks 0-7", with the ranks whose x is within `tolerance` of the value. */
 static PetscErrorCode write_where(const TrsReport *r, const double *x, double value, double tolerance,
                                   TrsText *text)
 {
@@ -429,8 +432,9 @@ static PetscErrorCode write_memory(const TrsReport *r, TrsText *text)
 }
 
 /*
-  Write the tables with shards on every rank that reaches the maximum of x, except tables split over
-  all ranks. The tables are sorted by their first shard, largest first.
+  Write the names of the tables that cause the maximum of x: those with a shard on every rank that
+  reaches the maximum. Tables that are split over all ranks are left out. The tables are sorted by
+  the size of their first shard, largest first.
 */
 static PetscErrorCode write_culprits(const TrsReport *r, const char *what, const double *x, PetscBool by_perf,
                                      TrsText *text)

@@ -92,8 +92,8 @@ PetscErrorCode TrsReduceIntsText(int n, const int64_t *numbers, TrsText *text)
   for (int i = 0, end; i < n; i = end) {
     for (end = i; end < n && numbers[end] == numbers[i];) end++;
     PetscCall(TrsTextPrintf(text, "%s%" PRId64, i ? ", " : "", numbers[i]));
-    if (end - i > 1)
-      PetscCall(TrsTextPrintf(text, end < n ? " * %d" : "*%d", end - i)); /* TorchRec's format */
+    if (end - i > 1) /* the format of TorchRec's report */
+      PetscCall(TrsTextPrintf(text, end < n ? " * %d" : "*%d", end - i));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sharding options and the search space: every way to split every table, with its costs.
+  Sharding options and the search space. The search space has every way to split every table, with
+  its costs.
 
-  An option with 16,384 shards takes no more memory than one with 4. An option's shards belong to a
+  An option with 16,384 shards takes no more memory than an option with 4. The shards belong to a
   few classes (full row block, rest, empty), and a shard's class follows from its index.
 */
 #pragma once
@@ -22,36 +23,39 @@ typedef struct {
   int64_t rows;
   TrsStorage storage;
   TrsPerf perf;
-  double total; /* sum of perf */
+  double total; /* sum of the parts in perf */
 } TrsShardClass;
 
 typedef struct {
-  int table; /* index in the table configs */
+  int table; /* index among the table configs */
   TrsModule module;
   TrsShardingType type;
   TrsComputeKernel kernel;
   TrsPartitionBy partition_by;
-  PetscBool has_load_factor; /* from the table, or set by embedding_offload_scaleup */
+  PetscBool has_load_factor; /* true: the table or embedding_offload_scaleup set it */
   double load_factor;
 
-  int n_shards, row_shards; /* row_shards: in one column block; 1 for data_parallel */
-  /* Row shards below this index have class 0, the row shard at this index has class 1, and row
-     shards above it have class 2. */
+  /* number of shards in all, and in one column block (1 for data_parallel) */
+  int n_shards, row_shards;
+  /* A row shard with an index below n_full has class 0. The row shard n_full has class 1, and
+     later row shards have class 2. */
   int n_full;
-  /* [n_shards] The shards' classes if the rows are split unevenly, else NULL. Borrowed. */
+  /* [n_shards] The shards' classes if the rows are split unevenly, otherwise NULL. Borrowed. */
   const int *class_of;
   int64_t width; /* columns of every shard */
   int n_classes;
-  TrsShardClass *shard_class; /* [n_classes] borrowed from the owner of the option */
-  PetscBool same_perf;        /* all classes have the same perf; false only if made by hand */
+  TrsShardClass *shard_class; /* [n_classes] borrowed from the option's owner */
+  /* true: all classes have the same perf; false only in options made by hand */
+  PetscBool same_perf;
 
   TrsStorage total_storage;
-  double total_perf, max_perf;                /* sum and maximum of the shards' totals */
-  int64_t max_hbm, max_ddr, min_hbm, min_ddr; /* the largest and the smallest shard's bytes */
-  uint64_t hash[2];                           /* hash of table, type, kernel and load factor */
+  double total_perf, max_perf;                /* sum and maximum of the shards' total times */
+  int64_t max_hbm, max_ddr, min_hbm, min_ddr; /* bytes of the largest and of the smallest shard */
+  /* hash of table, sharding type, kernel and load factor */
+  uint64_t hash[2];
 } TrsPlanOption;
 
-/* One table's options, which are contiguous. */
+/* The options of one table. They are contiguous. */
 typedef struct {
   int table, first, n;
 } TrsTableOptions;
@@ -73,7 +77,10 @@ static inline int TrsOptionShardClass(const TrsPlanOption *option, int shard)
   return row < option->n_full ? 0 : (row == option->n_full ? 1 : 2);
 }
 
-/* The number of shards of a class. If the rows are split evenly, no pass over shards is needed. */
+/*
+  The number of shards in a class. If the rows are split evenly, it is computed without a loop over
+  shards.
+*/
 static inline int TrsOptionClassShards(const TrsPlanOption *option, int shard_class)
 {
   const int full = option->n_full < option->row_shards ? option->n_full : option->row_shards;
@@ -93,13 +100,13 @@ static inline const TrsShardClass *TrsOptionShard(const TrsPlanOption *option, i
   return &option->shard_class[TrsOptionShardClass(option, shard)];
 }
 
-/* The inputs of an option's costs. All pointers are borrowed. */
+/* The inputs of the cost model. All pointers are borrowed. */
 typedef struct {
   const TrsTopology *topology;
   const TrsPlanSettings *settings;
   const TrsTableConfigs *tables;
-  /* [tables->n] Miss rates in the tables' shared cache at each table's configured load factor; NULL
-     without -plan_cache_hit_rates. */
+  /* [tables->n] Miss rates of tables in their shared cache, at each table's configured load
+     factor. NULL without -plan_cache_hit_rates. */
   const double *shared_miss;
 } TrsCostModel;
 
@@ -109,7 +116,7 @@ typedef struct {
   Not collective.
 
   Out:    space        free with TrsSearchSpaceFree()
-          table_alone  a table without any option, or -1; if there is one, space is empty
+          table_alone  index of a table that has no option, or -1; if there is one, `space` is empty
   Errors: OPTION if a size exceeds 64 bits
   Source: TorchRec EmbeddingEnumerator
 */
@@ -120,51 +127,56 @@ PetscErrorCode TrsSearchSpaceFree(TrsSearchSpace *space);
 int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, const TrsShardingType **types);
 
 /*
-  List the tables in the planner's order: module by module (last to first, or first to last with
-  exact_enumerate_order), tables of a module in their configured order. Out: order[tables->n].
+  List the tables in the planner's order. Modules are sorted from last to first, or from first to
+  last with exact_enumerate_order. The tables of a module are in their configured order. Out:
+  order[tables->n].
 */
 void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *order);
 
 /*
-  Compute an option's costs from its kernel and load factor. The caller must have set its shards and
-  the classes' rows. Not collective. Errors: OPTION if bytes exceed 64 bits.
+  Compute an option's costs from its kernel and load factor. The caller must have set its shards,
+  and the rows of each class. Not collective. Errors: OPTION if bytes exceed 64 bits.
 */
 PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option);
 
-/* The option that a table's plan uses, without shards. `config` must be one of the model's. Not
-   collective. */
+/*
+  The option that the plan uses for a table, without shards. `config` must be one of the model's
+  configs. Not collective.
+*/
 TrsPlanOption TrsPlannedOption(const TrsCostModel *model, const TrsTableConfig *config,
                                const TrsTablePlan *plan);
 
 /*
-  Compute the costs of n shards with any rectangles, for the option's table, sharding type, kernel
-  and load factor. Not collective.
+  Compute the costs of n shards with arbitrary rectangles. The option gives their table, sharding
+  type, kernel and load factor. Not collective.
 */
 void TrsCostShards(const TrsCostModel *model, const TrsPlanOption *option, int n, TrsShard *shard);
 
 /*
-  Compute sums, maxima and hash from the shard classes. Returns false if the sums exceed 64 bits.
-  Not collective.
+  Compute the option's sums, maxima and hash from the shard classes. Returns false if a sum exceeds
+  64 bits. Not collective.
 */
 PetscBool TrsOptionSummarise(TrsPlanOption *option);
 
-/* Set the storage estimator's inputs for an option, for the report. Not collective. */
+/* Set the inputs of the storage estimator for an option. Used by the report. Not collective. */
 void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option, TrsStorageInput *in);
 
 /*
-  The number of entries in a table's pooling_factors (at least one). TorchRec's planner treats the
-  entries as the table's features.
+  The number of entries in a table's pooling_factors, at least 1. TorchRec's planner treats each
+  entry as one feature of the table.
 */
 int TrsPlanFeatures(const TrsTableConfig *table);
 /* Get the pooling factor, the number of poolings and the batch size of entry f. */
 void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings, int f,
                     double *pooling_factor, double *num_poolings, int64_t *batch_size);
 
-/* The sum of n times x, added one by one, without doing n additions. */
+/* The sum of n times x, exactly as if added one by one, but without n additions. */
 double TrsSumRepeated(double x, int n);
 
-/* A shard's offset and size. The caller must start with shard 0 and a zeroed place, then go on in
-   order. */
+/*
+  A shard's offset and size. To iterate, start with shard 0 and a struct of zeros, and visit the
+  shards in order.
+*/
 typedef struct {
   int64_t row_offset, col_offset, rows, cols;
 } TrsShardPlace;
@@ -177,7 +189,7 @@ PetscErrorCode TrsSearchSpaceToJson(const TrsSearchSpace *space, const TrsTableC
 const char *TrsPartitionByName(TrsPartitionBy partition_by);
 
 /*
-  True if a plan may have this option: a caching kernel needs 0 < load factor < 1, and no memory may
-  be negative. Not collective.
+  True if a plan may have this option. A caching kernel must have 0 < load factor < 1, and no memory
+  may be negative. Not collective.
 */
 PetscBool TrsOptionIsValid(const TrsPlanOption *option);

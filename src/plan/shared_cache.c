@@ -8,9 +8,9 @@
 enum { TRS_HALVINGS = 100, TRS_LINES_OF_A_SET = 32, TRS_SHOWN_CACHES = 8 };
 
 /*
-  A user's curve: n points with increasing lines, from 0 to all rows that are ever used. `age` is
-  the characteristic time at which the user fills these lines. It is in steps; in a run of few steps
-  it is another measure of time, which all users share.
+  A user's curve: n points with an increasing number of cache lines, from 0 to all rows that are
+  ever used. `age` is the characteristic time at which the user fills these lines, in steps. In a
+  run of few steps it is another measure of time, which is the same for all users.
 */
 typedef struct {
   int n;
@@ -20,8 +20,9 @@ typedef struct {
 /* --- curves --- */
 
 /*
-  Fill lines and hit. The histogram's last part counts lookups that only a cache of the whole table
-  would serve, including first uses of rows. A cache of all used rows misses only the first uses.
+  Compute lines and hit. The histogram's last part counts lookups that only a cache of the whole
+  table would serve, including the first uses of rows. A cache of all used rows misses only the
+  first uses.
 */
 static void fill_points(const TrsCacheUser *user, double steps, TrsCurve *curve)
 {
@@ -45,8 +46,9 @@ static void fill_points(const TrsCacheUser *user, double steps, TrsCurve *curve)
 }
 
 /*
-  Fill age. With many steps, the lines grow by a step's misses, m = U (1 - h). With S steps the
-  curve is a mean: S m(c) = c + (S - t) dc/dt at time t, and -log(1 - t/S) grows by dc / (S m - c).
+  Compute age. With many steps, the number of lines grows by the misses of each step, m = U (1 - h).
+  With S steps, the curve is an average: S m(c) = c + (S - t) dc/dt at time t, and -log(1 - t/S)
+  grows by dc / (S m - c).
 */
 static void fill_ages(const TrsCacheUser *user, double steps, TrsCurve *curve)
 {
@@ -63,7 +65,7 @@ static void fill_ages(const TrsCacheUser *user, double steps, TrsCurve *curve)
   }
 }
 
-/* Interpolate y at x. xs must not decrease; y is constant outside of xs. */
+/* Interpolate y at x. xs must be ascending. Outside of xs, y is constant. */
 static double interpolate(int n, const double *xs, const double *ys, double x)
 {
   int low = 0, high = n - 1;
@@ -91,12 +93,12 @@ static void share_lru(int n, const TrsCurve *curve, double lines, double *hit)
 
     for (int u = 0; u < n; u++) filled += interpolate(curve[u].n, curve[u].age, curve[u].lines, age);
     *(filled > lines ? &high : &low) = age;
-    if (low >= high) break; /* all rows have a line */
+    if (low >= high) break; /* all rows fit in the cache */
   }
   for (int u = 0; u < n; u++) hit[u] = interpolate(curve[u].n, curve[u].age, curve[u].hit, low);
 }
 
-/* A number of a user's lines, each with the same gain. */
+/* Some lines of a user that all have the same gain. */
 typedef struct {
   double gain, lines; /* gain: hits per step and line */
   int user;
@@ -109,7 +111,9 @@ static int by_gain(const void *a, const void *b)
   return x->gain != y->gain ? (x->gain < y->gain) - (x->gain > y->gain) : x->user - y->user;
 }
 
-/* Make the curve concave: remove points that lie below the line between other points. */
+/*
+  Make the curve concave: remove points that lie below the straight line between their neighbours.
+*/
 static void make_concave(TrsCurve *curve)
 {
   int n = 0;
@@ -136,7 +140,7 @@ static PetscErrorCode share_lfu(int n, const TrsCacheUser *users, TrsCurve *curv
   PetscCall(PetscMalloc1(n_parts, &part));
   n_parts = 0;
   for (int u = 0; u < n; u++) {
-    hit[u] = 0.0; /* until the last loop, hit[u] is u's number of lines */
+    hit[u] = 0.0; /* until the last loop, hit[u] is the number of lines of user u */
     make_concave(&curve[u]);
     for (int k = 1; k < curve[u].n; k++) {
       const double width = curve[u].lines[k] - curve[u].lines[k - 1];
@@ -181,7 +185,7 @@ PetscErrorCode TrsSharedCacheHits(int n, const TrsCacheUser *users, double lines
 
 /* --- the tables' caches --- */
 
-/* The part of a table in a rank's cache. */
+/* The part of a table that is in a rank's cache. */
 typedef struct {
   int rank, table;
   double load_factor, rows;
@@ -198,7 +202,7 @@ static int by_cache(const void *a, const void *b)
   return x->table - y->table;
 }
 
-/* The number of parts, from the first of the sorted parts on, that share its cache. */
+/* The number of parts that share the cache of the first part. The parts are sorted by cache. */
 static int cache_size(int n, const TrsCachedPart *part)
 {
   int k = 1;
@@ -210,7 +214,7 @@ static int cache_size(int n, const TrsCachedPart *part)
 }
 
 /*
-  Compute the hit rates of one cache's n parts.
+  Compute the hit rates of the n parts in one cache.
   Out: lines  the cache's size; lookups [n]  distinct rows per step of each part
 */
 static PetscErrorCode hits_of_cache(const TrsTableConfigs *tables, int n, const TrsCachedPart *part,
@@ -269,7 +273,7 @@ PetscErrorCode TrsSharedMissRates(const TrsTableConfigs *tables, double steps, d
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List a plan's cached parts, sorted by cache. Free with PetscFree(). */
+/* List the cached parts of a plan, sorted by cache. Free the list with PetscFree(). */
 static PetscErrorCode list_parts(const TrsTableConfigs *tables, const TrsShardingPlan *plan, int *n,
                                  TrsCachedPart **part)
 {

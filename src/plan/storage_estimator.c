@@ -8,8 +8,8 @@
 #define ID_BYTES 8.0
 
 /*
-  Convert bytes to an integer. A size beyond any memory stays finite here; TrsOptionSummarise()
-  rejects it.
+  Convert a number of bytes to an integer. A huge number is limited here, so that the result is
+  finite. TrsOptionSummarise() rejects it.
 */
 static int64_t to_bytes(double x)
 {
@@ -36,7 +36,7 @@ void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_
   case TRS_SHARDING_GRID_SHARD: break;
   }
   *input = *output = 0;
-  if (rows == 0 || cols == 0) return; /* an empty shard gets no ids */
+  if (rows == 0 || cols == 0) return; /* no ids are sent to an empty shard */
   n = in->type == TRS_SHARDING_ROW_WISE ? W : (double)in->group;
   *input = to_bytes(ceil(((in->ids / n) * W) * ID_BYTES));
   *output = to_bytes(ceil((((in->is_pooled ? in->rows_out : in->ids / n) * W) * c) * in->out_bytes));
@@ -67,11 +67,14 @@ int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d)
   if (quotient == 0) return 1;
   for (TrsInt128 q = quotient; q > 0; q >>= 1) n_bits++;
   if (n_bits > 52) return (int64_t)(double)quotient; /* a double this large has no fraction */
-  /* Rounding to double drops a tiny fraction. */
+  /* Rounding the quotient to double may drop a tiny fraction. Then the result is not rounded up. */
   return (int64_t)((rest << (54 - n_bits)) <= d ? quotient : quotient + 1);
 }
 
-/* Bytes of a shard's weights and optimizer state, if the table has `bytes` bytes in this memory. */
+/*
+  Bytes of a shard's weights and optimizer state, if the whole table has `bytes` bytes in this
+  memory.
+*/
 static int64_t shard_bytes(const TrsStorageInput *in, int64_t bytes, int64_t rows, int64_t cols)
 {
   int64_t tensor = bytes;
@@ -108,10 +111,10 @@ TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t c
   if (in->is_cuda) {
     storage.hbm += TrsEstimatePipelineIo(in, input, output, caching ? input : 0);
   } else {
-    if (caching) storage.ddr += storage.hbm; /* the cache is in host memory, too */
+    if (caching) storage.ddr += storage.hbm; /* the cached rows are in host memory as well */
     storage.hbm = 0;
     if (!in->is_inference) storage.ddr += input + output;
-    /* Add the ids and gradients of all copies; each copy has as many as this one. */
+    /* Add the ids and gradients of all copies. Each copy has as many as this one. */
     if (!in->is_inference && in->merged_copies > 1) storage.ddr += in->merged_copies * (input + output);
   }
   return storage;

@@ -8,7 +8,7 @@
 #define KJT_COPIES_INFERENCE 1
 
 /*
-  Compute the bytes for the ids of one rank's batch, module by module. All tables count, including
+  Compute the bytes of the ids in one rank's batch, module by module. All tables count, including
   tables of other device groups.
 */
 static PetscErrorCode kjt_bytes(const TrsCostModel *model, int64_t copies, int64_t *bytes)
@@ -105,7 +105,8 @@ PetscErrorCode TrsReserve(const TrsCostModel *model, TrsReservation *reservation
     keep_term(reservation, topology, kjt, &reservation->kjt);
     reservation->too_little = (PetscBool)(reservation->left[0].hbm <= 0);
   }
-  /* The two fixed kinds do not subtract this term, but TorchRec's report shows it. */
+  /* The two fixed kinds of reservation do not subtract this term. It is computed because
+     TorchRec's report shows it. */
   if (settings->reservation == TRS_RESERVATION_FIXED_PERCENTAGE ||
       settings->reservation == TRS_RESERVATION_FIXED_ABSOLUTE)
     reservation->kjt = topology->is_cuda ? (TrsStorage){kjt, 0} : (TrsStorage){0, kjt};

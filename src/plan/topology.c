@@ -126,7 +126,7 @@ int TrsReplicaHost(int local_world_size, int size)
   return a;
 }
 
-/* Reduce the world to the ranks of one replica. */
+/* Reduce the world to the ranks of one copy of the tables. */
 static PetscErrorCode take_replica(TrsOptions options, int64_t pod, int replicas, int64_t *world,
                                    int64_t *local)
 {
