@@ -3,9 +3,10 @@
   gru: the last state of a recurrent layer that reads a bag's rows in order. An empty bag has the
   state 0.
 
-    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)      h: the previous state, initially 0 z =
-    sigmoid(W_iz x + b_iz + W_hz h + b_hz) n = tanh(W_in x + b_in + r * (W_hn h + b_hn)) the next
-    state is (1 - z) * n + z * h
+    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)      h: the previous state, initially 0
+    z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
+    n = tanh(W_in x + b_in + r * (W_hn h + b_hn))
+    the next state is (1 - z) * n + z * h
 
   Rows are packed by step: the bags are sorted by decreasing length, so that the bags that still
   have a row in a step come first. Each step is then one matrix multiplication on adjacent rows, and

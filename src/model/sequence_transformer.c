@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   transformer: encoder layers process a bag's rows, and the output is the mean of the resulting
-               rows. An empty bag gives zeros.
+  rows. An empty bag gives zeros.
 
     a = x + W_o attention(W_in x + b_in) + b_o       y = norm1(a)
     c = y + W_2 relu(W_1 y + b_1) + b_2              the next layer's x is norm2(c)

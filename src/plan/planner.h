@@ -2,7 +2,8 @@
 /*
   The planner makes a ShardingPlan from options, tables and a topology.
 
-    TrsPlannerCreate(comm, &planner); TrsPlannerSetFromOptions(planner, options);
+    TrsPlannerCreate(comm, &planner);
+    TrsPlannerSetFromOptions(planner, options);
     TrsPlannerSetTables(planner, &tables);
     TrsPlannerSetMachine(planner, &machine);      only in a real run, not in a dry run
     TrsPlannerSetWriter(planner, write);          only if files are wanted

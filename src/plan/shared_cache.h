@@ -10,7 +10,7 @@
   matters, because at first the cache only fills. The curve is then an average over all steps.
 
   LFU: lines go to the rows that are used most, so to the table whose next lines bring the most
-       hits.
+  hits.
 
   The curves come from tools/dataset_statistics.py, so they include set conflicts. A row needs one
   line, whatever its width, because lines are as wide as the widest table.
