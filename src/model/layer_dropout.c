@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dropout: in a training step, a number becomes 0 with probability `rate`. Otherwise it is divided by
-  1 - rate. Outside of a training step it is unchanged.
+  dropout: in a training step, a number becomes 0 with probability `rate`. Otherwise it is
+  divided by 1 - rate. Outside of a training step it is unchanged.
 
   Each random number is a function of seed, layer, step, the sample's position in the epoch's order,
   and column. A backward draws the same numbers as its forward.

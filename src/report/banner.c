@@ -12,7 +12,7 @@
 
 enum { TRS_TEXT = 512, TRS_PLAN_LINES = 40 };
 
-/* Read the first "model name" in /proc/cpuinfo. */
+/* Read the first "model name" of /proc/cpuinfo. */
 static void cpu_name(char *text, size_t size)
 {
   char line[TRS_TEXT];
@@ -28,7 +28,9 @@ static void cpu_name(char *text, size_t size)
   if (file) fclose(file);
 }
 
-/* Write "avx2, 1 thread a rank", or, if ranks differ, "portable to avx2, 1 to 2 threads a rank". */
+/*
+  Write "avx2, 1 thread a rank". If ranks differ, write "portable to avx2, 1 to 2 threads a rank".
+*/
 static void compute_text(const TrsMachine *m, char *text, size_t size)
 {
   const PetscBool mixed = (PetscBool)(strcmp(m->least_isa, m->most_isa) != 0);
@@ -83,7 +85,7 @@ static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* If the data has several labels, print the label that predictions and metrics belong to. */
+/* If the data has several labels, print the label that the predictions and metrics are for. */
 static PetscErrorCode print_label(const TrsSession *session)
 {
   const TrsDatasetInfo *info;
@@ -99,7 +101,9 @@ static PetscErrorCode print_label(const TrsSession *session)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print where tables are stored, unless all are entirely in the device's memory. Collective. */
+/*
+  Print where tables are stored, unless the device's memory holds all tables completely. Collective.
+*/
 static PetscErrorCode print_host_rows(const TrsSession *session)
 {
   int64_t bytes[2];

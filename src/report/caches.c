@@ -6,11 +6,11 @@
 
 enum { TRS_CACHE_NAMES = 96, TRS_CACHE_LINES = 8 };
 
-/* The data about a cache that a rank sends to rank 0. */
+/* The facts about one cache that a rank sends to rank 0. */
 typedef struct {
   int64_t rank, algorithm, n_tables, rows, capacity_rows, bytes;
   int64_t counters[TRS_CACHE_N_COUNTERS];
-  char tables[TRS_CACHE_NAMES]; /* names of the tables, truncated if too long */
+  char tables[TRS_CACHE_NAMES]; /* names of the tables, truncated if they are too long */
 } TrsCacheRecord;
 
 static void name_tables(const TrsSession *session, const TrsRowCacheInfo *info, char *text, size_t size)
@@ -29,8 +29,8 @@ static void name_tables(const TrsSession *session, const TrsRowCacheInfo *info, 
 }
 
 /*
-  Gather all caches on rank 0, in the order of ranks; *n is set on all ranks. Free with PetscFree().
-  Collective.
+  Gather the facts about all caches on rank 0, in the order of ranks. *n is set on all ranks. Free
+  `all` with PetscFree(). Collective.
 */
 static PetscErrorCode gather(const TrsSession *session, int *n, TrsCacheRecord **all)
 {
@@ -95,7 +95,7 @@ static PetscErrorCode print_caches(int n, const TrsCacheRecord *cache)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Record the caches on rank 0. On other ranks the results store nothing. */
+/* Record the caches on rank 0. On other ranks the call has no effect. */
 static PetscErrorCode record_caches(TrsResults results, int n, const TrsCacheRecord *cache)
 {
   static const char *const counter[] = {

@@ -9,13 +9,14 @@
 enum { TRS_TEXT = 512 };
 
 /*
-  Report n bad ids of a table, over all ranks. `bad` holds the bad ids of the table's features on
-  this rank.
+  Report the n bad ids of a table, which is the number over all ranks. `bad` has the bad ids of the
+  table's features on this rank.
 */
 static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetInfo *info, const char *what,
                                    const TrsTableConfig *table, const TrsBadIds *bad, int64_t n)
 {
-  int64_t row, sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN}; /* found: id and key */
+  /* found: the bad id and its key */
+  int64_t row, sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN};
   const char *path;
 
   PetscFunctionBegin;

@@ -13,18 +13,21 @@
 #include <string.h>
 #include <time.h>
 
-/* Seconds of training for each second of writing. */
+/* Seconds of training for each second of writing the file. */
 static const double share = 99.0;
 
 /*
-  A file up to this size is written at each checkpoint, which itself takes longer than writing such
-  a file.
+  A file of at most this size is written at every checkpoint. Writing the checkpoint itself takes
+  longer than writing such a file.
 */
 static const int64_t small_bytes = (int64_t)64 << 20;
 
 /* --- the row of /starts --- */
 
-/* The column of a stage: "dense forward" is /starts/dense_forward_ms, "I/O" is /starts/i_o_ms. */
+/*
+  Write the path of a stage's column: /starts/dense_forward_ms for "dense forward", /starts/i_o_ms
+  for "I/O".
+*/
 static void column_name(const char *stage, char *path, size_t size)
 {
   snprintf(path, size, "starts/%s_ms", stage);
@@ -32,7 +35,7 @@ static void column_name(const char *stage, char *path, size_t size)
     *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
 }
 
-/* Write the current values into this start's row. Only rank 0 does this. */
+/* Write the current values into this start's row. Only rank 0 calls this. */
 static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
 {
   const TrsSession *s = h->session;
@@ -60,7 +63,7 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the row with the stages' times until now. Collective. */
+/* Write this start's row with the stages' times until now. Collective. */
 static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
 {
   const TrsSession *s = h->session;
@@ -78,10 +81,12 @@ static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
 
 /* --- the start --- */
 
-/* Take over the rows of earlier starts on rank 0, except for steps that are trained again. */
+/*
+  On rank 0, load the rows of earlier starts, except the rows of steps that will be trained again.
+*/
 static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
 {
-  /* A row's step is the number of updates before the row's step. */
+  /* The step in a row is the number of updates before this step. */
   const TrsResultsRange ranges[] = {{"train", "train/step", step},
                                     {"eval", "eval/step", step + 1},
                                     {"metrics", "metrics/step", step + 1},
@@ -94,7 +99,7 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
   int64_t last;
 
   PetscFunctionBegin;
-  /* Other errors do not show that the file is bad. */
+  /* Only TRS_ERR_DATA shows that the file is bad. */
   if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA) PetscCall(ierr);
   if (ierr == TRS_ERR_DATA) {
     TrsPrint(stderr, "trshard: warning: %s; the run's history begins anew, that file is kept\n",
@@ -154,7 +159,7 @@ PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, co
 
 /* --- writing --- */
 
-/* Write the file on rank 0, and set the time when it may be written again. */
+/* Write the file on rank 0, and set the earliest time of the next write. */
 static PetscErrorCode write_alone(TrsHistory *h)
 {
   const double begin_s = TrsClock();

@@ -62,7 +62,7 @@ PetscErrorCode TrsLatencyReport(MPI_Comm comm, TrsLatency *latency, TrsResults r
     ms[i] = 1e3 * ((const double *)latency->times.data)[i];
     samples += ((const int64_t *)latency->sizes.data)[i];
   }
-  /* Skip the first batch, which initialises libraries, unless it is the only one. */
+  /* Skip the first batch, because it initialises libraries. If there is only one batch, use it. */
   PetscCall(PetscArraycpy(sorted, ms + skipped, (size_t)n));
   qsort(sorted, (size_t)n, sizeof(*sorted), ascending);
   for (int p = 0; p < TRS_N_PERCENTILES && n; p++)

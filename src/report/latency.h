@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Latencies of batches. Every rank collects them while a dataset is predicted, and the ranks combine
-  them at the end.
+  The latencies of batches. While a dataset is predicted, every rank collects the latencies. At the
+  end the ranks combine them.
 */
 #pragma once
 
@@ -9,18 +9,22 @@
 #include "io/results.h"
 
 typedef struct {
-  int64_t n;             /* number of batches */
-  TrsBuffer times;       /* double [n] in seconds */
-  TrsBuffer sizes;       /* int64 [n] samples over all ranks */
-  double start_s, end_s; /* clock at the first batch's start and the last batch's end */
+  int64_t n;       /* number of batches */
+  TrsBuffer times; /* double [n] latencies in seconds */
+  TrsBuffer sizes; /* int64 [n] number of samples over all ranks */
+  /* clock at the start of the first batch and at the end of the last batch */
+  double start_s, end_s;
 } TrsLatency;
 
-/* Add a batch that has just ended. Not collective. Errors: MEMORY. */
+/*
+  Add a batch that has just ended. `samples` is its number of samples over all ranks. Not
+  collective. Errors: MEMORY.
+*/
 PetscErrorCode TrsLatencyAdd(TrsLatency *latency, int64_t samples, double seconds);
 
 /*
-  TrsLatencyReport - Print throughput, p50, p90, p99 and the worst latency, and record /predict/...
-    (input/FORMAT.md).
+  TrsLatencyReport - Print throughput, p50, p90, p99 and the worst latency, and record them as
+    /predict/... (input/FORMAT.md).
 
   Collective on comm. A batch's latency is the latency of its slowest rank. Percentiles use the
   nearest-rank definition: the smallest latency that p percent of the batches do not exceed.

@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A line of metrics, as far as it is written. */
+/* A line of metrics, and the text that it has so far. */
 typedef struct {
   char text[1024];
-  const char *gap; /* before the next value */
-  const char *why; /* why a value is no number, such as " (one class)" */
+  const char *gap; /* text before the next value */
+  const char *why; /* the reason why a value is not a number, such as " (one class)" */
 } TrsMetricsLine;
 
 static void add_text(TrsMetricsLine *line, const char *text)
@@ -29,7 +29,7 @@ static TrsMetricsLine new_line(const char *what)
   return line;
 }
 
-/* Add a metric's name and its value with these decimals. */
+/* Add a metric's name, and its value with the given number of decimals. */
 static void add_value(TrsMetricsLine *line, const char *name, int decimals, double value)
 {
   char number[400];
@@ -64,7 +64,7 @@ static void add_other(TrsMetricsLine *line, const TrsTaskConfig *task, const Trs
   add_value(line, "mean prediction", 5, values->prediction);
 }
 
-/* Print that there is no number where no sample has a label or a weight. */
+/* Print that there are no metrics, because no sample has both a label and a weight. */
 static PetscErrorCode print_nothing(MPI_Comm comm, const char *what, const TrsMetricValues *values)
 {
   PetscFunctionBegin;
@@ -76,7 +76,7 @@ static PetscErrorCode print_nothing(MPI_Comm comm, const char *what, const TrsMe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Why values that lack something are no number. */
+/* Get the reason why some values are not numbers. */
 static const char *reason(const TrsMetricValues *values)
 {
   return values->lack == TRS_LACK_CLASS ? " (one class)" : "";
@@ -113,7 +113,10 @@ static PetscErrorCode report_running(MPI_Comm comm, const char *name, const TrsT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print the NE of the first segments, and the segment with the largest NE. The results hold all. */
+/*
+  Print the NE of the first segments, and the segment with the largest NE. The results have all
+  segments.
+*/
 static PetscErrorCode print_segments(MPI_Comm comm, const TrsGroupValues *values)
 {
   enum { TRS_SHOWN = 8 };
@@ -138,7 +141,7 @@ static PetscErrorCode print_segments(MPI_Comm comm, const TrsGroupValues *values
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The line of the first values->at[k] samples of groups. */
+/* Make the line with the metrics of each group's first values->at[k] samples. */
 static TrsMetricsLine line_at(const TrsGroupValues *values, int k)
 {
   char text[64];
@@ -153,7 +156,7 @@ static TrsMetricsLine line_at(const TrsGroupValues *values, int k)
   return line;
 }
 
-/* Print the groups' metrics, if any, and the number of groups that counted. */
+/* If there are groups, print their metrics, and the number of groups that were counted. */
 static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGroupValues *values)
 {
   TrsMetricsLine line;
@@ -182,7 +185,7 @@ static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The name of a task's line: "eval", or "eval, click" if there are several tasks. */
+/* Write the name of a task's line: "eval", or "eval, click" if there are several tasks. */
 static const char *name_line(const TrsTaskConfigs *tasks, int t, const char *what, char *text, size_t size)
 {
   if (tasks->n == 1) return what;

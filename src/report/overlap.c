@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* The time from start_s to end_s. In a list, intervals are disjoint and sorted. */
+/* The time from start_s to end_s. The intervals of a list are disjoint and sorted. */
 typedef struct {
   double start_s, end_s;
 } TrsInterval;
@@ -15,7 +15,7 @@ static int by_start(const void *a, const void *b)
   return (x->start_s > y->start_s) - (x->start_s < y->start_s);
 }
 
-/* Merge n intervals in any order into a list, and return its length. */
+/* Merge n intervals, given in any order, into a list. Returns the length of the list. */
 static int64_t merge(int64_t n, TrsInterval *interval)
 {
   int64_t m = 0;
@@ -31,7 +31,10 @@ static int64_t merge(int64_t n, TrsInterval *interval)
   return m;
 }
 
-/* Intersect two lists into `both`, which has room for n_a + n_b. Returns the length of `both`. */
+/*
+  Write the intersection of two lists to `both`, which has space for n_a + n_b intervals. Returns
+  the length of `both`.
+*/
 static int64_t intersect(int64_t n_a, const TrsInterval *a, int64_t n_b, const TrsInterval *b,
                          TrsInterval *both)
 {

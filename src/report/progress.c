@@ -27,7 +27,7 @@ PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, 
   progress->interval_s = terminal ? 2 : 60;
   progress->dated = (PetscBool)!terminal;
   PetscCall(TrsOptionsGetReal(session->options, "-report_interval", &progress->interval_s, NULL));
-  /* Reset the stages, so that they count the steps without the set-up. */
+  /* Reset the stages, so that they do not include the set-up. */
   PetscCall(TrsStageTimes(unused, PETSC_TRUE));
   progress->start_s = progress->line_s = TrsClock();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -43,7 +43,7 @@ static void duration_text(double seconds, char *text, size_t size)
     snprintf(text, size, "%ld:%02ld", s / 60, s % 60);
 }
 
-/* Write the local time as "14:03:27" or "2026-11-22 14:03:27". */
+/* Write the local time as "14:03:27", or with `dated` as "2026-11-22 14:03:27". */
 static void clock_text(PetscBool dated, char *text, size_t size)
 {
   const time_t now = time(NULL);
@@ -57,7 +57,10 @@ static void clock_text(PetscBool dated, char *text, size_t size)
     (void)strftime(text, size, "%H:%M:%S", &local);
 }
 
-/* If more than this share of a batch's ids became 0, every progress line shows how many did. */
+/*
+  If a batch has a larger share of bad ids than this, all later progress lines show the number of
+  bad ids.
+*/
 static const double many_bad_ids = 0.01;
 
 static void bad_ids_text(const TrsProgress *p, char *text, size_t size)
@@ -92,7 +95,8 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result, doub
   if ((double)result->bad_ids > many_bad_ids * result->ids) p->many_bad_ids = PETSC_TRUE;
   if (now_s - p->line_s < p->interval_s && p->steps > 1 && done < p->total_steps)
     PetscFunctionReturn(PETSC_SUCCESS);
-  /* A line that would have to wait for its reader is left out. The next line covers its steps. */
+  /* If printing would have to wait for the reader of standard output, skip the line. The next
+     line includes its steps. */
   p->paused = (PetscBool)!TrsStdoutTakes(p->paused ? 0 : TRS_SLOW_READER_MS);
   if (p->paused && done < p->total_steps) PetscFunctionReturn(PETSC_SUCCESS);
   duration_text((now_s - p->start_s) / (double)(done - p->first_step) * (double)(p->total_steps - done), eta,

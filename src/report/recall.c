@@ -61,7 +61,7 @@ PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *p
 
   PetscFunctionBegin;
   (void)predictions, (void)losses, (void)seconds;
-  if (n * D * (int64_t)sizeof(float) > r->query.capacity_bytes) { /* grow by half */
+  if (n * D * (int64_t)sizeof(float) > r->query.capacity_bytes) { /* let the buffers grow by half */
     const int64_t room = n + n / 2;
 
     PetscCall(TrsBufferReserve(&r->query, room * (int64_t)bytes, PETSC_TRUE));
@@ -84,7 +84,7 @@ PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *p
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A sample's candidate, and the index of its embedding in a contiguous array. */
+/* A sample's candidate. `place` is the index of its embedding in a contiguous array. */
 typedef struct {
   int64_t id, sample, place;
 } TrsCandidate;
@@ -98,7 +98,8 @@ static int by_id(const void *a, const void *b)
 }
 
 /*
-  Sort candidates by id, and keep the first sample's candidate for each id. Returns their number.
+  Sort candidates by id. If several have the same id, keep the one of the first sample. Returns the
+  number of candidates that are kept.
 */
 static int64_t keep_first(int64_t n, TrsCandidate *candidate)
 {
@@ -117,7 +118,10 @@ typedef struct {
   float *rows; /* [n, D] */
 } TrsCandidates;
 
-/* List this rank's distinct candidates and their contiguous embeddings; the caller frees both. */
+/*
+  List this rank's distinct candidates and their embeddings, stored contiguously. The caller frees
+  both arrays.
+*/
 static PetscErrorCode list_own(const TrsRecall *r, int64_t *n, TrsCandidate **own, float **rows)
 {
   const int64_t *id = (const int64_t *)r->id.data, *sample = (const int64_t *)r->sample.data;
@@ -136,7 +140,7 @@ static PetscErrorCode list_own(const TrsRecall *r, int64_t *n, TrsCandidate **ow
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gather n elements of each rank, in the order of ranks. */
+/* Gather n elements from this rank, and the other ranks' elements, in the order of ranks. */
 static PetscErrorCode gather(MPI_Comm comm, const int *counts, const int *displs, int64_t n, const void *own,
                              size_t bytes, void *all)
 {
@@ -197,8 +201,8 @@ static int compare_ids(const void *a, const void *b)
 }
 
 /*
-  Add up exactly the weights of all queries in digits [0], and the weights of queries whose
-  candidate is among the first at[k] in digits [1 + k].
+  Add up exactly the weights of all queries in digits[0]. Add up the weights of the queries whose
+  candidate is among the first at[k] in digits[1 + k].
 */
 static void count(const TrsRecall *r, const TrsCandidates *all, double *digits)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Recall@K of two towers in evaluations (-eval_recall_at): the share of the evaluation data's
-  queries whose candidate is among the K distinct candidates with the highest scores. All scores are
-  computed, so the numbers are exact.
+  Recall@K of two towers in evaluations (-eval_recall_at). It is the share of queries in the
+  evaluation data whose candidate is among the K distinct candidates with the highest scores. All
+  scores are computed, so the numbers are exact.
 
-  Memory of a rank: both embeddings of its samples, and the embeddings of all candidates.
+  Each rank needs memory for both embeddings of its samples, and for the embeddings of all
+  candidates.
   Source: src/RULES.md, section 20
 */
 #pragma once
@@ -13,10 +14,10 @@
 #include "session/session.h"
 
 typedef struct {
-  int n;             /* number of values of K; 0: nothing is measured */
-  const int64_t *at; /* [n] borrowed from the options */
+  int n;             /* number of values of K; 0: recall is not measured */
+  const int64_t *at; /* [n] values of K; borrowed from the options */
   TrsModelParallel model;
-  int feature;                  /* feature whose id identifies a candidate */
+  int feature;                  /* index of the feature whose id identifies a candidate */
   int64_t D;                    /* number of columns of an embedding */
   int64_t n_rows;               /* number of samples so far */
   TrsBuffer query, candidate;   /* float [n_rows, D] */
@@ -26,7 +27,7 @@ typedef struct {
 extern const TrsOptionGroup trs_recall_options; /* -eval_recall_at */
 
 /*
-  TrsRecallOpen - Read the option, and make the model keep its embeddings. Not collective.
+  TrsRecallOpen - Read -eval_recall_at, and make the model keep its embeddings. Not collective.
 
   In:     session  must be built
   Out:    recall   free with TrsRecallFree(); n is 0 without the option
@@ -36,15 +37,15 @@ PetscErrorCode TrsRecallOpen(const TrsSession *session, TrsRecall *recall);
 PetscErrorCode TrsRecallFree(TrsRecall *recall);
 
 /*
-  Add a batch of this rank. This is a TrsBatchObserver; its context is the TrsRecall. Not
+  Add a batch of this rank. The function is a TrsBatchObserver whose context is the TrsRecall. Not
   collective.
 */
 PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *predictions,
                             const double *losses, double seconds);
 
 /*
-  Compute the numbers over all ranks' samples, print and record them, and clear the samples. If no
-  query has a weight, they are NaN. The row of /eval/step must exist. The bits do not depend on the
-  number of ranks. Collective on comm.
+  Compute the recall over all ranks' samples, print and record it, and clear the samples. If no
+  query has a weight, the numbers are NaN. The row of /eval/step must exist. The numbers are equal
+  bit for bit for any number of ranks. Collective on comm.
 */
 PetscErrorCode TrsRecallReport(TrsRecall *recall, MPI_Comm comm, TrsResults results);

@@ -11,10 +11,10 @@ enum { TRS_PREFIX = TRS_TASK_NAME + 32 };
 
 typedef struct {
   const char *name;
-  size_t offset; /* of the double in its struct */
+  size_t offset; /* offset of the double in its struct */
 } TrsColumn;
 
-/* TorchRec's names; in /metrics with the prefix window_ or lifetime_. */
+/* The metrics have TorchRec's names. In /metrics they also have the prefix window_ or lifetime_. */
 static const TrsColumn metric_columns[] = {
     {"ne", offsetof(TrsMetricValues, ne)},
     {"auc", offsetof(TrsMetricValues, auc)},
@@ -41,7 +41,7 @@ static double at(const void *values, size_t offset)
   return *(const double *)(const void *)((const char *)values + offset);
 }
 
-/* Append a row of all metrics except one. The columns are named <prefix><metric>. */
+/* Append a row with all metrics except `left_out`. The columns are named <prefix><metric>. */
 static PetscErrorCode append_metrics(TrsResults results, const char *prefix, const TrsMetricValues *values,
                                      const char *left_out)
 {
@@ -64,7 +64,7 @@ static const TrsColumn group_columns[] = {
     {"group_mse", offsetof(TrsGroupValues, mse)},
     {"group_mae", offsetof(TrsGroupValues, mae)},
 };
-/* Arrays with an entry for each K. */
+/* Metrics of groups. Each is an array with an entry for each K. */
 static const TrsColumn ranking_columns[] = {
     {"ndcg", offsetof(TrsGroupValues, ndcg)},
     {"recall", offsetof(TrsGroupValues, recall)},
@@ -76,7 +76,7 @@ enum {
   TRS_N_RANKING_COLUMNS = sizeof(ranking_columns) / sizeof(ranking_columns[0])
 };
 
-/* Append a row of the groups' metrics, if there are groups. */
+/* If there are groups, append a row of their metrics. */
 static PetscErrorCode append_groups(TrsResults results, const char *prefix, const TrsGroupValues *values)
 {
   const struct {
@@ -143,7 +143,7 @@ PetscErrorCode TrsRecordStep(TrsResults results, int64_t step, const TrsStepResu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The prefix of a task's columns: "eval/", or "eval/click_" if there are several tasks. */
+/* Write the prefix of a task's columns: "eval/", or "eval/click_" if there are several tasks. */
 static PetscErrorCode prefix_of(const TrsTaskConfigs *tasks, int t, const char *group, const char *part,
                                 char prefix[TRS_PREFIX])
 {
@@ -171,7 +171,8 @@ PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskC
   char prefix[TRS_PREFIX];
 
   PetscFunctionBegin;
-  /* A resumed run may repeat the evaluation at the last step before it. */
+  /* Drop the old row, because a resumed run may repeat the evaluation of the step at which it
+     starts. */
   PetscCall(TrsResultsDropLast(results, "eval/", "eval/step", step));
   PetscCall(TrsResultsAppendInt(results, "eval/step", step));
   PetscCall(TrsResultsAppend(results, "eval/loss", TrsTaskLoss(tasks, values)));

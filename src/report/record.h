@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows of steps and metrics in the results. */
+/* Appends rows of steps and metrics to the results. */
 #pragma once
 
 #include "io/results.h"
@@ -7,10 +7,10 @@
 #include "train/metrics/running_metrics.h"
 #include "train/pipeline.h"
 
-/* A training's learning rates from the options, before the schedule. */
+/* The learning rates that the options set, before the schedule changes them. */
 typedef struct {
   TrsSchedule schedule;
-  /* Rates of the dense layers, and of tables without their own rate. */
+  /* The rates of the dense layers, and of tables that have no rate of their own. */
   double dense, embedding;
 } TrsLearningRates;
 
@@ -22,19 +22,19 @@ PetscErrorCode TrsLearningRatesFromOptions(TrsOptions options, TrsLearningRates 
 PetscErrorCode TrsLearningRatesFree(TrsLearningRates *rates);
 
 /*
-  Append a row to /train/... `step` is the number of updates before this step, and `seconds` is the
-  step's time.
+  Append a row to /train/... `step` is the number of updates before this step. `seconds` is the time
+  of the step.
 */
 PetscErrorCode TrsRecordStep(TrsResults results, int64_t step, const TrsStepResult *result,
                              const TrsLearningRates *rates, double seconds);
 
 /*
-  Append a row to /eval/... `step` is the number of updates so far. values: [tasks]; with several
-  tasks, the columns are /eval/<task>_<metric>.
+  Append a row to /eval/... `step` is the number of updates so far. `values` has an entry for each
+  task. With several tasks, the columns are /eval/<task>_<metric>.
 */
 PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
                                 const TrsMetricValues *values);
 
-/* Append a row to /metrics/... `step` and `values` are as for TrsRecordMetrics(). */
+/* Append a row to /metrics/..., with `step` and `values` as in TrsRecordMetrics(). */
 PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
                                        const TrsRunningValues *values);

@@ -5,7 +5,7 @@
 
 #define NAME_OF(word) "," #word
 static const char names[] = TRS_PREDICTED(NAME_OF);
-const char *const trs_predicted_names = names + 1; /* without the first comma */
+const char *const trs_predicted_names = names + 1; /* skip the first comma */
 
 double TrsStepPredictedMs(const TrsStepPrediction *prediction)
 {
@@ -27,7 +27,8 @@ PetscBool TrsStepRatesAreKnown(TrsOptions options)
 }
 
 /*
-  Numbers per parameter that an update reads or writes: weight twice, gradient, states twice.
+  The count of numbers that an update reads or writes per parameter: the weight twice, the gradient
+  once, and each state twice.
 */
 static int n_passes(int optimizer)
 {
@@ -38,7 +39,7 @@ static int n_passes(int optimizer)
   return 3 + 2 * states[optimizer];
 }
 
-/* Predict the dense layers' forward and backward for `samples` samples. */
+/* Predict the times of the dense layers' forward and backward for `samples` samples. */
 static PetscErrorCode predict_layers(TrsOptions options, const TrsDlrmWork *work, double samples,
                                      double products, double stream, TrsStepPrediction *prediction)
 {

@@ -15,7 +15,7 @@
 
 enum { TRS_TEXT = 512 };
 
-/* Record every rank's numbers in the results, [size, n] on rank 0. Collective. */
+/* Record n numbers of every rank in the results, as [size, n] on rank 0. Collective. */
 static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults results, const char *path, int n,
                                      const double *mine)
 {
@@ -29,9 +29,9 @@ static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults resul
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Kinds of memory that this rank holds, and the other parts of its peak. */
+/* The kinds of memory that this rank holds, and the other parts of its peak memory. */
 enum {
-  /* Memory of other ranks that this rank has read. The owners count it as well. */
+  /* Memory of other ranks that this rank has read. It is also counted for the ranks that own it. */
   TRS_HELD_BY_OTHERS = TRS_N_MEMORY_KINDS,
   TRS_HELD_REST, /* code and data of libraries, MPI's pools */
   TRS_N_HELD
@@ -43,7 +43,10 @@ static const char *held_name(int kind)
   return kind == TRS_HELD_REST ? "libraries_and_rest" : TrsMemoryKindName((TrsMemoryKind)kind);
 }
 
-/* The words of a kind for people: the names in the file of results are kept as they are. */
+/*
+  The name of a kind of memory in printed lines. The names in the results file are those of
+  held_name().
+*/
 static const char *held_words(int kind)
 {
   if (kind == TRS_HELD_BY_OTHERS) return "memory of other ranks";
@@ -62,7 +65,9 @@ static void hold_by_kind(int64_t peak_bytes, double held[TRS_N_HELD])
   for (int k = 0; k < TRS_HELD_REST; k++) held[TRS_HELD_REST] -= held[k];
 }
 
-/* Print the memory of the largest rank by purpose, and record the memory of all ranks. */
+/*
+  Print the memory of the rank that uses the most, by purpose, and record the memory of all ranks.
+*/
 static PetscErrorCode report_memory(const TrsSession *session, TrsResults results, int64_t peak_bytes)
 {
   double held[TRS_N_HELD];
@@ -92,9 +97,9 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
 }
 
 /*
-  Print a step's predicted and measured time, each for the slowest rank: the tables with all
-  exchanges but without waits, and the dense layers. Prints nothing if the rates of dense layers are
-  unknown. Collective.
+  Print a step's predicted and measured time, each for the slowest rank. One part is the tables,
+  including all exchanges but without waits. The other part is the dense layers. If the rates of
+  dense layers are unknown, nothing is printed. Collective.
 */
 static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepPrediction *predicted,
                                        const double *measured_ms)
@@ -121,7 +126,7 @@ static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute the ms per step in each stage, without the warm-up if there are later steps. */
+/* Compute the ms per step in each stage. If there are steps after the warm-up, only these count. */
 static void warm_step_ms(const TrsProgress *progress, const double *stage_s, double *ms)
 {
   const PetscBool warm = (PetscBool)(progress->steps > TRS_WARM_UP_STEPS);
@@ -131,7 +136,7 @@ static void warm_step_ms(const TrsProgress *progress, const double *stage_s, dou
     ms[i] = 1e3 * (stage_s[i] - (warm ? progress->warm_up_s[i] : 0.0)) / (double)PetscMax(steps, 1);
 }
 
-/* Record predicted and measured step time and memory for each rank. */
+/* Record the predicted and the measured step time and memory of each rank. */
 static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results,
                                         const TrsProgress *progress, const double *stage_s,
                                         int64_t peak_bytes)
@@ -168,8 +173,8 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
 }
 
 /*
-  Print the share of a step in which exchanges were not hidden by computation. A large share of
-  waiting indicates uneven ranks, a large share of moving indicates many bytes.
+  Print the share of a step in which exchanges were not hidden by computation. It has two parts. If
+  waiting is large, ranks are uneven. If moving data is large, there are many bytes.
 */
 static PetscErrorCode print_exposed(const TrsSession *session, const double *mean_s, double total_s)
 {
@@ -186,7 +191,7 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Record the algorithms that rank 0 chose by timing them. */
+/* Record the matrix-multiplication algorithms that rank 0 chose by timing them. */
 static PetscErrorCode record_products(const TrsSession *session, TrsResults results)
 {
   const char *choices = session->machine.compute->product_choices();
@@ -196,7 +201,10 @@ static PetscErrorCode record_products(const TrsSession *session, TrsResults resu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print and record the ranks' MPI messages; if ranks of a host share memory, only between hosts. */
+/*
+  Print and record the number and size of the ranks' MPI messages. If the ranks of a host share
+  memory, only messages between hosts count.
+*/
 static PetscErrorCode report_messages(const TrsSession *session, TrsResults results, int64_t steps)
 {
   int64_t n_messages, bytes;
@@ -244,7 +252,8 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
                         TrsProgressSpeed(progress), TrsBytesText((double)peak_bytes, text, sizeof(text))));
   PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
-    if (mean[i] > 0.005 * total) /* no stages if no step ran, as after early stopping */
+    /* no stage is printed if no step ran, for example after early stopping */
+    if (mean[i] > 0.005 * total)
       PetscCall(PetscPrintf(session->comm, " %s %.0f%%", TrsStageName((TrsStage)i), 100 * mean[i] / total));
   PetscCall(
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));

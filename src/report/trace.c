@@ -35,7 +35,8 @@ PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step
   if (!trace->wanted) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (trace->path) PetscCall(TrsAgree(comm, rank == 0 ? TrsAtomicTry(trace->path) : PETSC_SUCCESS));
-  first = PetscMin(first, INT64_MAX / 4); /* larger than any run's step, and sums do not overflow */
+  /* larger than any step of a run, but so small that sums do not overflow */
+  first = PetscMin(first, INT64_MAX / 4);
   trace->first_step = run_step + first;
   trace->end_step = trace->first_step + n;
   PetscCall(TrsClockMeasure(comm, &trace->start));
@@ -44,7 +45,7 @@ PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the overlap over all ranks. Collective. */
+/* Measure the overlap over all ranks. Collective. */
 static PetscErrorCode find_overlap(const TrsTrace *trace, int64_t n, const TrsTraceSpan *span, unsigned kinds,
                                    TrsOverlap *all)
 {
@@ -67,7 +68,7 @@ static PetscErrorCode find_overlap(const TrsTrace *trace, int64_t n, const TrsTr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print the lines of the report. Collective. */
+/* Print the report's lines about overlap. Collective. */
 static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsTraceSpan *span)
 {
   static const struct {
@@ -95,7 +96,8 @@ static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsT
     PetscCall(PetscPrintf(trace->comm,
                           "%-10s %.1f%% of a step: under way on the device while it computed nothing\n",
                           "exposed", 100 * (overlap.under_way_s - overlap.hidden_s) / overlap.steps_s));
-  /* Gaps between the kernels of a stage count as kernels. Only a profiler can separate them. */
+  /* The gaps between the kernels of a stage are counted as kernel time. Only a profiler can
+     separate them. */
   if (overlap.compute_s > 0 && overlap.n_steps > 0)
     PetscCall(
         PetscPrintf(trace->comm,
@@ -106,7 +108,7 @@ static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsT
 }
 
 /*
-  Collect the recorded spans and convert them to rank 0's clock. Free span with PetscFree().
+  Get the recorded spans, with times converted to rank 0's clock. Free `span` with PetscFree().
   Collective.
 */
 static PetscErrorCode take_spans(const TrsTrace *trace, int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
@@ -126,10 +128,13 @@ static PetscErrorCode take_spans(const TrsTrace *trace, int64_t *n, TrsTraceSpan
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the file. Spans that overlap too deeply to be drawn are added to n_lost. */
+/*
+  Write the file. A span that overlaps with too many others cannot be drawn. It is left out and
+  counted in n_lost.
+*/
 static PetscErrorCode write_file(const TrsTrace *trace, int64_t n, TrsTraceSpan *span, int64_t *n_lost)
 {
-  double zero_s = trace->start.at_s; /* rank 0's value is used on all ranks */
+  double zero_s = trace->start.at_s; /* all ranks use rank 0's value */
   int64_t n_all;
 
   PetscFunctionBegin;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  -trace FILE writes some steps of a training, with all ranks on rank 0's clock, for
-  chrome://tracing and ui.perfetto.dev (input/FORMAT.md).
+  -trace FILE writes some steps of a training for chrome://tracing and ui.perfetto.dev
+  (input/FORMAT.md). The times of all ranks are on rank 0's clock.
 
-  The overlap of exchanges and compute in these steps is also printed with -log_view. It is always
-  printed if a device works independently of the host, because then the host's stages do not show
-  the overlap (device/timeline.h). Recording takes 8 MiB for each rank, or 16 MiB with a device.
-  Rank 0 receives the spans rank by rank, some thousands at a time, so its memory does not grow with
-  the number of ranks.
+  -log_view also prints the overlap of exchanges and compute in these steps. The overlap is always
+  printed if a device works independently of the host, because then the host's stages do not show it
+  (device/timeline.h). Recording takes 8 MiB for each rank, or 16 MiB with a device. Rank 0 receives
+  the spans rank by rank, some thousands at a time, so its memory does not grow with the number of
+  ranks.
 */
 #pragma once
 
@@ -19,9 +19,9 @@
 typedef struct {
   MPI_Comm comm; /* borrowed */
   const TrsDeviceOps *device;
-  PetscBool wanted;  /* true if steps are recorded */
-  const char *path;  /* borrowed from the options; NULL without a file */
-  TrsOutput *output; /* the file's place; borrowed, used on rank 0 only */
+  PetscBool wanted;  /* true: steps are recorded */
+  const char *path;  /* path of the file, borrowed from the options; NULL without a file */
+  TrsOutput *output; /* the output file; borrowed, used only on rank 0 */
   int64_t first_step, end_step;
   TrsClockOffset start;
 } TrsTrace;
@@ -31,12 +31,12 @@ extern const TrsOptionGroup trs_trace_options;
 /*
   TrsTraceStart - Read the options, and prepare the recording if steps will be recorded.
 
-  Collective on comm. Call this before readers start. The preparation checks that the file can be
-  created, compares clocks and allocates memory for the spans.
+  Collective on comm. Must be called before readers start. The preparation checks that the file can
+  be created, compares clocks and allocates memory for the spans.
 
   In:     run_step  the run's first step, from which -trace_first_step counts
           device    borrowed until TrsTraceFinish()
-          output    the place of -trace, borrowed until TrsTraceFinish()
+          output    the output file of -trace, borrowed until TrsTraceFinish()
   Errors: CANT_CREATE
 */
 PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step, const TrsDeviceOps *device,

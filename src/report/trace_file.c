@@ -15,7 +15,7 @@ enum { TRS_TAG_HEADER = 1, TRS_TAG_SPANS };
 
 typedef struct {
   int64_t n, n_lost, n_rows;
-  int64_t has_device; /* true if there are rows for a device's streams */
+  int64_t has_device; /* true: there are rows for a device's streams */
 } TrsTraceHeader;
 
 int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
@@ -82,7 +82,10 @@ static void write_spans(FILE *out, int rank, int64_t n, const TrsTraceSpan *span
   }
 }
 
-/* Receive another rank's spans, even without a file, so that no rank waits forever. */
+/*
+  Receive another rank's spans. This is done even if there is no file, so that the rank does not
+  wait forever.
+*/
 static PetscErrorCode take_rank(MPI_Comm comm, int rank, FILE *out, double zero_s, TrsTraceSpan *piece,
                                 TrsTraceHeader *sum)
 {
@@ -103,7 +106,7 @@ static PetscErrorCode take_rank(MPI_Comm comm, int rank, FILE *out, double zero_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open a stream into the temporary file, or set it to NULL if the file cannot be created. */
+/* Open the temporary file as a stream. If the file cannot be created, *out is NULL. */
 static PetscErrorCode open_stream(const char *path, TrsAtomicFile *file, FILE **out)
 {
   int fd;

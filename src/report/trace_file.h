@@ -8,22 +8,24 @@
 #include "core/trace.h"
 #include "io/output.h"
 
-/* The most rows of one thread's overlapping exchanges. */
+/* The largest number of rows that overlapping exchanges of one thread may occupy. */
 enum { TRS_TRACE_LANES = 64 };
 
 /*
-  Assign each exchange to the first row on which it overlaps with no other: row += lane. span [n] is
-  sorted by row, then start. Returns the number of exchanges left out, which get row -1.
+  Assign each exchange to the first row on which it does not overlap with another exchange: row +=
+  lane. `span` [n] must be sorted by row, then by start. Returns the number of exchanges for which
+  there is no row. They get row -1.
 */
 int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span);
 
 /*
-  TrsTraceFileWrite - Write all ranks' spans into one file, which appears complete or not at all.
+  TrsTraceFileWrite - Write all ranks' spans into one file. The file appears complete or not at all.
 
   Collective on comm.
 
-  InOut:  output    the file's place, used on rank 0 only
-  In:     span [n] this rank's spans, on rank 0's clock, with lanes; spans with row -1 are left out
+  InOut:  output    the output file, used only on rank 0
+  In:     span [n] this rank's spans, on rank 0's clock, after TrsTraceLanes(); spans with row -1
+          are left out
           zero_s    the time that becomes 0 in the file, equal on all ranks
           n_lost    number of spans that this rank dropped
   Out:    n_all     number of spans in the file, on rank 0
