@@ -11,7 +11,7 @@
 
 typedef struct {
   const char *name;
-  size_t offset; /* offset of the double in TrsMetricValues */
+  size_t offset; /* offset of the metric in TrsMetricValues */
   PetscBool falls;
 } TrsWatchedMetric;
 
@@ -31,7 +31,8 @@ static const TrsWatchedMetric watched[] = {
     {"precision", offsetof(TrsMetricValues, groups.precision), PETSC_FALSE},
 };
 /*
-  From TRS_FIRST_OF_GROUPS on, metrics of groups. A metric at several K is watched at the first K.
+  Entries from TRS_FIRST_OF_GROUPS on are metrics of groups. If such a metric has several K, the
+  first K counts.
 */
 enum { TRS_N_WATCHED = sizeof(watched) / sizeof(watched[0]), TRS_FIRST_OF_GROUPS = 7 };
 
@@ -76,7 +77,7 @@ PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a metric that is NaN for its task's labels. */
+/* Refuse a metric that is NaN for the task's kind of labels. */
 static PetscErrorCode check_metric(TrsOptions options, const TrsTaskConfig *task,
                                    const TrsEarlyStopping *early)
 {
@@ -115,13 +116,13 @@ PetscErrorCode TrsEarlyStoppingFindTask(TrsOptions options, const TrsTaskConfigs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The watched metric among a task's values. */
+/* The watched metric among the values of a task. */
 static double metric_of(const TrsEarlyStopping *early, const TrsMetricValues *values)
 {
   return *(const double *)(const void *)((const char *)values + watched[early->metric].offset);
 }
 
-/* The watched value; NaN if it means nothing. */
+/* The watched value. NaN if it is meaningless. */
 static double watched_value(const TrsEarlyStopping *early, const TrsTaskConfigs *tasks,
                             const TrsMetricValues *values)
 {
@@ -133,7 +134,7 @@ static double watched_value(const TrsEarlyStopping *early, const TrsTaskConfigs 
   return metric_of(early, &measured);
 }
 
-/* Write the name of what is watched, such as "eval/click_auc". */
+/* Write the name of the watched metric, such as "eval/click_auc". */
 static const char *watched_name(const TrsEarlyStopping *early, char *text, size_t size)
 {
   snprintf(text, size, "eval/%s%s%s", early->task_name ? early->task_name : "", early->task_name ? "_" : "",
@@ -141,7 +142,7 @@ static const char *watched_name(const TrsEarlyStopping *early, char *text, size_
   return text;
 }
 
-/* Why the watched value is no number. */
+/* The reason why the watched value is not a number. */
 static const char *reason(const TrsEarlyStopping *early, const TrsTaskConfigs *tasks,
                           const TrsMetricValues *values)
 {
@@ -152,7 +153,7 @@ static const char *reason(const TrsEarlyStopping *early, const TrsTaskConfigs *t
     if (values[t].lack == TRS_LACK_WEIGHT) return "no sample has a weight";
   }
   if (early->task >= 0 && isfinite(metric_of(early, &values[early->task])))
-    return "all labels are of one class"; /* the file has a number */
+    return "all labels are of one class"; /* the results file does have a number */
   return early->metric >= TRS_FIRST_OF_GROUPS ? "no group counts" : "it is not finite";
 }
 
@@ -222,7 +223,7 @@ void TrsEarlyStoppingText(const TrsEarlyStopping *early, char *text, size_t size
            TrsPlural(early->n_worse, "s"));
 }
 
-/* Encode the watched metric, and the task if there are several, as one number. */
+/* Encode the watched metric as one number, together with the task if there are several. */
 static int watched_number(const TrsEarlyStopping *early)
 {
   return early->metric + (early->task_name ? (early->task + 1) * TRS_N_WATCHED : 0);
@@ -257,7 +258,8 @@ PetscErrorCode TrsEarlyStoppingLoad(TrsEarlyStopping *early, const char *path,
   early->has_best = (PetscBool)(value[1] != 0);
   early->best = value[2];
   early->best_step = (int64_t)value[3];
-  /* Earlier versions counted evaluations without a number as worse. */
+  /* Earlier versions counted an evaluation without a number as worse, even before there was a
+     best one. */
   early->n_worse = early->has_best ? (int64_t)value[4] : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

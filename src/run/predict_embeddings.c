@@ -42,7 +42,10 @@ static PetscErrorCode read_towers(TrsOptions options, const char *output, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find a feature's table and the feature's place among all features. NULL if there is none. */
+/*
+  Find a feature's table, and the feature's index among all features. NULL if no table has the
+  feature.
+*/
 static const TrsTableConfig *find_table(const TrsTableConfigs *tables, const char *feature, int *place)
 {
   *place = 0;
@@ -52,7 +55,10 @@ static const TrsTableConfig *find_table(const TrsTableConfigs *tables, const cha
   return NULL;
 }
 
-/* Raise an error for an unknown feature that names the model's closest feature. */
+/*
+  Raise an error for an unknown feature. The message names the model's feature with the closest
+  name.
+*/
 static PetscErrorCode refuse_feature(const TrsSession *s, const char *wanted)
 {
   const char **names;
@@ -98,7 +104,7 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
 
     if (!table) {
       PetscCall(refuse_feature(session, e->feature[i]));
-      continue; /* never reached, but a static checker cannot know this */
+      continue; /* never executed, but a static checker cannot know this */
     }
     while (strcmp(e->feature[first], e->feature[i]) != 0) first++;
     if (first < i)
@@ -136,7 +142,7 @@ PetscErrorCode TrsPredictEmbeddingsFree(TrsPredictEmbeddings *e)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a batch's outputs of one tower to the results. */
+/* Add one tower's outputs for a batch to the results. */
 static PetscErrorCode add_tower(TrsPredictEmbeddings *e, TrsModelParallel model, const TrsBatch *batch, int s,
                                 int64_t n_total, TrsResults results)
 {
@@ -172,7 +178,7 @@ PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *e, TrsModelParallel
       memcpy((char *)e->rows.data + (size_t)b * bytes, rows + b * stride, bytes);
     ierr = TrsResultsAddRows(results, e->path[i], n_total, batch->first, batch->batch, e->width[i],
                              e->rows.data);
-    if (!failed) failed = ierr; /* the other ranks go on to the next feature */
+    if (!failed) failed = ierr; /* go on with the next feature, because the other ranks do so */
   }
   for (int s = 0; s < TRS_N_SIDES; s++) {
     const PetscErrorCode ierr = e->tower[s] ? add_tower(e, model, batch, s, n_total, results) : PETSC_SUCCESS;

@@ -83,18 +83,18 @@ int TrshardMain(int argc, char **argv)
   int status;
 
   if (TrsSignalsInstall() != 0 || TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* only for the end of the run */
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* used only at the end of the run */
   ierr = run_program(argc, argv);
-  /* Call this after success as well, because another rank may have failed late. */
+  /* Must also be called after success, because another rank may have failed late. */
   status = TrsErrorFinish(comm, ierr);
-  /* mpirun ends all ranks as soon as one of them exits with a failure. */
+  /* Ignore signals, because mpirun ends all ranks as soon as one of them exits with a failure. */
   if (TrsSignalsIgnore()) status = TRS_ERR_INTERNAL - 1000;
   MPI_Comm_free(&comm);
   ierr = TrsStop((PetscBool)(status != 0 && status != TRS_ERR_STOPPED - 1000));
   return ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0) ? status : TrsExitStatus(ierr);
 }
 
-/* Parse the words of a text as options. */
+/* Parse a text as options. */
 static PetscErrorCode read_options(MPI_Comm comm, const char *text, TrsOptions *options)
 {
   TrsText words = {.data = NULL};
@@ -109,8 +109,8 @@ static PetscErrorCode read_options(MPI_Comm comm, const char *text, TrsOptions *
 }
 
 /*
-  The run uses one communicator and its end another one, because a failed rank may reach the end
-  while others are still in the run. If not all ranks reach the end, neither is freed.
+  The run and its end use different communicators, because a failed rank may reach the end while
+  others are still in the run. If not all ranks reach the end, neither communicator is freed.
 */
 static PetscErrorCode run_inside(MPI_Comm of, const char *text)
 {
@@ -127,7 +127,7 @@ static PetscErrorCode run_inside(MPI_Comm of, const char *text)
   if (!ierr) ierr = run_options(comm, options);
   TrsPrintRemove();
   if (TrsErrorSettle(end, &ierr)) {
-    (void)TrsRunClear(); /* the first error's message remains */
+    (void)TrsRunClear(); /* keep the message of the first error */
     PetscCallMPI(MPI_Comm_free(&comm));
     PetscCallMPI(MPI_Comm_free(&end));
   }

@@ -29,7 +29,7 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* -task eval */
+/* The state of -task eval. */
 typedef struct {
   TrsSession session;
   TrsResults results;
@@ -37,10 +37,10 @@ typedef struct {
   TrsRecall recall;
   TrsMetricValues *values; /* [tasks] */
   TrsWatchdog watchdog;
-  int64_t updates; /* updates that the weights have seen */
+  int64_t updates; /* number of updates that the weights have seen */
 } TrsEvalRun;
 
-/* A TrsBatchObserver. */
+/* Called after each batch, as a TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
                                   const double *losses, double seconds)
 {

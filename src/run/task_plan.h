@@ -7,8 +7,8 @@
 /*
   TrsRunPlan - Make a plan for the tables and the topology in the options.
 
-  Collective on comm: rank 0 plans. Needs no GPU, and no dataset if tables are given. Prints a short
-  summary, or the report that -plan_report requests.
+  Collective on comm: rank 0 plans. Needs no GPU. Needs no dataset if the options give the tables.
+  Prints a short summary, or the report that -plan_report requests.
 
   Errors: NO_PLAN, OPTION, DATA, NO_INPUT, CANT_CREATE, IO, as for TrsPlannerSolve()
 */

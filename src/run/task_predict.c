@@ -25,11 +25,11 @@ typedef struct {
   TrsResults results;
   TrsOutputs outputs;
   char *path;             /* path of the checkpoint */
-  int hold;               /* lock so that a training does not remove the file, or -1 */
-  TrsStoredTable *stored; /* [tables] form of each table in the checkpoint */
+  int hold;               /* lock that prevents a training from removing the file, or -1 */
+  TrsStoredTable *stored; /* [tables] the form of each table in the checkpoint */
   TrsCheckpointInfo info;
   TrsPredictEmbeddings embeddings;
-  int64_t n_samples; /* samples of the dataset */
+  int64_t n_samples; /* number of samples in the dataset */
   TrsLatency latency;
   TrsWatchdog watchdog;
   TrsMetricValues *values; /* [tasks] */
@@ -37,7 +37,9 @@ typedef struct {
 
 enum { TRS_N_TRIES = 20 };
 
-/* Find the checkpoint: -init_from, else the newest in -checkpoint_dir. */
+/*
+  Find the checkpoint: -init_from, or without this option the newest checkpoint in -checkpoint_dir.
+*/
 static PetscErrorCode find_checkpoint(TrsPrediction *p)
 {
   TrsOptions options = p->options;
@@ -58,7 +60,7 @@ static PetscErrorCode find_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report the highest peak memory of all ranks. */
+/* Report the peak memory of the rank with the highest peak. */
 static PetscErrorCode report_peak(const TrsPrediction *p)
 {
   struct rusage usage;
@@ -91,7 +93,8 @@ static PetscErrorCode check_options(TrsOptions options)
 
 /*
   Call `use` with the checkpoint. On a file system without locks, a training may have removed the
-  file meanwhile: then try the newest file again. A run's files differ only in their numbers.
+  file in the meantime. If so, try again with the file that is the newest now. The files of a run
+  differ only in their numbers.
 */
 static PetscErrorCode with_newest(TrsPrediction *p, PetscErrorCode (*use)(TrsPrediction *p))
 {
@@ -130,7 +133,7 @@ static PetscErrorCode look_at_tables(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the checkpoint's dense layers and tables, and quantise the tables while reading. */
+/* Read the checkpoint's dense layers and tables. Quantise the tables while reading them. */
 static PetscErrorCode read_checkpoint(TrsPrediction *p)
 {
   TrsSession *s = &p->session;
@@ -151,7 +154,7 @@ static PetscErrorCode read_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report the bytes of each rank's shards, as stored and as fp32. */
+/* Report the bytes of each rank's shards, as they are stored and as they would be in fp32. */
 static PetscErrorCode report_memory(const TrsPrediction *p)
 {
   const TrsSession *s = &p->session;
@@ -185,7 +188,10 @@ static PetscErrorCode list_tensors(const TrsPrediction *p, TrsState *state)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that -quant_checkpoint can be written. NULL skips the check. Collective. */
+/*
+  Check that the file of -quant_checkpoint can be written. If `path` is NULL, nothing is checked.
+  Collective.
+*/
 static PetscErrorCode try_checkpoint(const TrsPrediction *p, const char *path)
 {
   TrsState state;
@@ -237,7 +243,7 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A TrsBatchObserver. */
+/* Called after each batch, as a TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
                                   const double *losses, double seconds)
 {
@@ -248,7 +254,7 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
   PetscFunctionBegin;
   (void)losses;
   TrsWatchdogBeat(p->watchdog, batch->step);
-  /* This call is collective, so it comes before the checks that can fail on one rank. */
+  /* This call is collective, so it comes before checks that may fail on only one rank. */
   PetscCall(TrsPredictEmbeddingsAdd(&p->embeddings, p->session.model, batch, p->n_samples, p->results));
   PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
   for (int64_t i = 0; i < batch->batch * columns; i++) {
@@ -273,13 +279,13 @@ static PetscErrorCode predict(TrsPrediction *p)
   const TrsBatchObserver observer = {after_batch, p};
   TrsSession *s = &p->session;
   const TrsDatasetInfo *info;
-  PetscBool stopped; /* unused: the observer's error reports a stop and its batch */
+  PetscBool stopped; /* unused, because the observer's error reports the stop and its batch */
   TrsEvaluationTarget target = {.results = p->results, .metrics = s->options};
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
   target.n_total = p->n_samples = info->num_samples;
-  /* Predict without overlap, because a latency is for one batch. */
+  /* Predict without overlapping batches, because a latency is measured for one batch. */
   PetscCall(TrsSessionEvaluate(s, NULL, &target, &observer, NULL, p->values, &stopped));
   PetscCall(TrsReportBadInput(s, info, s->eval_reader, "predict"));
   PetscCall(TrsReaderDestroy(&s->eval_reader));

@@ -7,9 +7,9 @@
 /*
   TrsRunPredict - Quantise and shard a checkpoint's tables, and predict over -data_eval.
 
-  Collective on comm. The checkpoint is -init_from, or else the newest in -checkpoint_dir. Tables
-  are quantised to their data_type. The results are predictions, latency, and metrics if there are
-  labels. The quantised tables are saved as -quant_checkpoint.
+  Collective on comm. The checkpoint is -init_from, or without this option the newest in
+  -checkpoint_dir. Tables are quantised to their data_type. The results have predictions, latencies,
+  and metrics if there are labels. The quantised tables are saved to the file of -quant_checkpoint.
 
   Errors: those of its parts; STOPPED if a signal requested a stop before the last batch
 */

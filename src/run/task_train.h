@@ -5,7 +5,7 @@
 #include "core/options/options.h"
 
 /*
-  TrsRunTrain - Train, write checkpoints and evaluate.
+  TrsRunTrain - Train a model, write checkpoints, and evaluate.
 
   Collective on comm.
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Refuse to move the checkpoint that supplies the weights. */
+/* Refuse -checkpoint_set_aside if it would move the file of -init_from. */
 static PetscErrorCode check_aside(const TrsTraining *t, TrsOptions options)
 {
   const char *init_from = NULL, *slash;
@@ -50,7 +50,7 @@ PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions o
                              "\"%s\" is not the name of a new folder within -checkpoint_dir", aside));
   if (!t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
   if (aside) PetscCall(check_aside(t, options));
-  /* A new run does not wait: the other job's files cannot become its own. */
+  /* A new run does not wait for another job, because it cannot use the other job's files. */
   if (!resume) wait.seconds = 0;
   PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
   PetscCall(TrsCheckpointFolderClaim(t->folder, resume, aside));
@@ -58,11 +58,11 @@ PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions o
 }
 
 /*
-  Find the place in the data where a resumed training continues. With another global batch (for
-  example, other ranks) or other steps per epoch (-drop_last), steps are counted anew. Whole epochs
-  stay whole. If the data grew or shrank, the samples already seen still count as seen. Within an
-  epoch the first new step is the one that holds the first unseen sample, so that no sample is left
-  out.
+  Find the position in the data at which a resumed training continues. If the global batch changed
+  (for example, with the number of ranks) or the steps per epoch changed (-drop_last), steps are
+  counted anew. Whole epochs remain whole epochs. If the data grew or shrank, the samples already
+  seen still count as seen. Within an epoch, the first new step is the step with the first unseen
+  sample, so that no sample is left out.
 */
 static PetscErrorCode find_place(TrsTraining *t)
 {
@@ -78,7 +78,7 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   epoch_steps = (info->num_samples + (drop_last ? 0 : batch - 1)) / batch;
   old_epoch_steps = t->start.epoch_steps;
-  if (old_epoch_steps == 0) /* the file is of an earlier version */
+  if (old_epoch_steps == 0) /* an earlier version wrote the file */
     old_epoch_steps = PetscMax((info->num_samples + (drop_last ? 0 : old_batch - 1)) / old_batch, 1);
   same_size = (PetscBool)(t->start.data_samples == 0 || t->start.data_samples == info->num_samples);
   epochs = t->start.run_step / old_epoch_steps;
@@ -107,7 +107,7 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Name what the metrics measure: the label, or the tasks in order. */
+/* Set the name of what the metrics measure: the label, or the tasks in order. */
 static PetscErrorCode name_metrics(TrsTraining *t)
 {
   const TrsTaskConfigs *tasks = &t->session.tasks;
@@ -125,7 +125,7 @@ static PetscErrorCode name_metrics(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Load the numbers of a resumed training that a checkpoint keeps beside the weights. */
+/* For a resumed training, load the numbers that a checkpoint has in addition to the weights. */
 static PetscErrorCode load_memory(TrsTraining *t, const char *path)
 {
   const char *were_of = t->start.metrics_of_read;
@@ -173,7 +173,7 @@ PetscErrorCode TrsTrainingLoad(TrsTraining *t)
   PetscCall(name_run(t, resumed));
   t->has_checkpoint = resumed;
   if (resumed) PetscCall(find_place(t));
-  /* The last evaluation of a shorter run is due only if this run evaluates at the same step. */
+  /* The last evaluation of a shorter run is due only if this run also evaluates at that step. */
   t->evaluation_due = (PetscBool)(resumed && t->start.evaluation_due && t->session.eval && t->eval_every &&
                                   t->first_step % t->eval_every == 0);
   if (resumed) PetscCall(load_memory(t, t->from.path));
