@@ -131,7 +131,7 @@ PetscErrorCode TrsDlrmCountParameters(TrsDlrm dlrm, int num_dense, int n_embeddi
 
 /*
   TrsDlrmAddPositionWeights - Add a feature's weights for the positions of ids, as a dense parameter
-  position_weights/<feature>/weight that starts with ones.
+    position_weights/<feature>/weight that starts with ones.
 
   Must be called before SetUp, for the features in the lookups' order. Not collective.
 
@@ -154,7 +154,7 @@ PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm);
 
 /*
   TrsDlrmAddSequence - Add the layer that pools the rows of a sequence table's k-th feature
-  (sequence_pooling). Its parameters are named sequence/<feature>/<part>.
+    (sequence_pooling). Its parameters are named sequence/<feature>/<part>.
 
   Must be called before SetUp, in the order of the model's vectors. Not collective.
 
@@ -234,7 +234,7 @@ PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, co
 
 /*
   TrsDlrmForward - Run the sequences' layers, the interaction and the heads, and compute the tasks'
-  losses and the gradients of the losses.
+    losses and the gradients of the losses.
 
   In:     labels       [n, tasks]; NULL: compute only predictions. With -tasks, NaN marks a missing
                        label

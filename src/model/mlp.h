@@ -109,7 +109,7 @@ typedef struct {
 
 /*
   TrsMlpPlace - Choose the memory of the layers' outputs. Inner layers write to `inner`, the last
-  layer writes to y [max_batch, y.stride].
+    layer writes to y [max_batch, y.stride].
 
   A backward overwrites outputs with gradients. If the backward needs only the mask of a
   perceptron's output, the output's gradient overwrites the output. Otherwise the gradient begins at

@@ -26,7 +26,7 @@ typedef struct {
 
 /*
   TrsSparseOptimizersFromOptions - Read trs_sparse_optimizer_options and every table's own keys, and
-  reject meaningless settings.
+    reject meaningless settings.
 
   Not collective.
 

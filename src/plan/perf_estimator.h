@@ -37,7 +37,7 @@ TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols);
 
 /*
   TrsEstimateMeasured - Estimate the time of a shard with `cols` columns, from trshard's own work
-  and the machine's measured rates (-plan_cost_model measured).
+    and the machine's measured rates (-plan_cost_model measured).
 
   All shards of an option have the same time. Not collective.
 

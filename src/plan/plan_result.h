@@ -37,7 +37,7 @@ PetscErrorCode TrsPlanSum(const TrsTableConfigs *tables, TrsShardingPlan *plan);
 
 /*
   TrsPlanDescribe - Set the facts of a plan that do not depend on the placement: each table's
-  module, each device's capacity, and the memory that the reservation leaves.
+    module, each device's capacity, and the memory that the reservation leaves.
 
   A plan from a file gets the facts of this machine. Not collective.
 

@@ -102,7 +102,7 @@ TrsOptimizerState TrsPlanOptimizerState(const TrsPlanSettings *settings, const T
 
 /*
   TrsPlanSettingsFromOptions - Read the -plan_ options and the model's options that the cost model
-  uses.
+    uses.
 
   Not collective. Errors: OPTION for contradictions
 */

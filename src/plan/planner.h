@@ -39,7 +39,7 @@ PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner);
 
 /*
   TrsPlannerSetFromOptions - Read the -topology_ and -plan_ options, and the model's options that
-  the cost model uses.
+    the cost model uses.
 
   Not collective: the result is the same on all ranks.
 
@@ -88,7 +88,7 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 
 /*
   TrsPlannerSolve - Make the plan on rank 0 or read it there (-plan_input), and send it to all
-  ranks.
+    ranks.
 
   Collective on the planner's communicator. Rank 0 checks the output paths before the search, and
   writes each file as soon as its text is complete.

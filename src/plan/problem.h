@@ -58,7 +58,7 @@ PetscErrorCode TrsProblemSetReplicas(TrsProblem *problem, int replicas);
 
 /*
   TrsProblemSolve - Choose the number of copies, compute the reservation, list the options, run the
-  proposers, and run the optimal proposer if the settings name it.
+    proposers, and run the optimal proposer if the settings name it.
 
   Not collective. If there is no plan, solution->search.best.found is false (TrsPlanDiagnose()).
 

@@ -25,7 +25,8 @@ typedef struct {
 
 /*
   TrsReplicaCandidates - List the numbers of copies to plan for, in ascending order from 1. A copy
-  is either several whole hosts of `host_ranks` ranks, or an equal part of one host. Not collective.
+    is either several whole hosts of `host_ranks` ranks, or an equal part of one host. Not
+    collective.
 */
 void TrsReplicaCandidates(int world_size, int host_ranks, TrsReplicaChoice *choice);
 

@@ -49,7 +49,7 @@ PetscErrorCode TrsSharedCacheHits(int n, const TrsCacheUser *users, double lines
 
 /*
   TrsSharedMissRates - Compute the miss rates in shared caches. The call assumes that every table is
-  cached if its constraints allow it.
+    cached if its constraints allow it.
 
   Not collective. Tables share a cache if they have the same load factor and algorithm.
 
@@ -60,7 +60,7 @@ PetscErrorCode TrsSharedMissRates(const TrsTableConfigs *tables, double steps, d
 
 /*
   TrsSharedCachesWrite - Write the hit rates of a plan's caches. Only the first ranks' caches are
-  listed one by one.
+    listed one by one.
 
   Not collective. Writes nothing if no table has both statistics and a cache.
 */

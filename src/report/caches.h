@@ -7,7 +7,7 @@
 
 /*
   TrsReportCaches - Report every rank's caches: their size, their hits, and the ids that got no
-  cache line.
+    cache line.
 
   Collective. Hits are a share of the distinct ids of a batch. Ids without a cache line are a share
   of all ids. Evaluations during the training are included. The function prints one text line per

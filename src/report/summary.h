@@ -10,7 +10,7 @@
 
 /*
   TrsReportSummary - Make the report at the end of a training: samples/s, the share of each stage,
-  and the peak memory.
+    and the peak memory.
 
   Collective. The shares are averages over ranks. The results get a row for each rank.
   /stages/predicted_ms has the times per step from the plan's cost model, and /stages/measured_ms

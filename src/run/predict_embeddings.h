@@ -26,7 +26,7 @@ typedef struct {
 
 /*
   TrsPredictEmbeddingsOpen - Read and check -predict_embeddings. Not collective; the result is the
-  same on all ranks.
+    same on all ranks.
 
   In:     session     must be open, so that its tables exist
   Out:    embeddings  n is 0 without the option. Free with TrsPredictEmbeddingsFree()

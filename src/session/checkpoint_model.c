@@ -52,8 +52,8 @@ PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text)
   if (session->label && !tasks->named)
     PetscCall(TrsOptionsSettle(session->options, "-data_label", session->label));
   PetscCall(PetscMalloc2((size_t)tables->n, &names, (size_t)tasks->n, &task_names));
-  for (int t = 0; t < tables->n; t++)
-    if (tables->table[t].id_map.kind != TRS_ID_MAP_REMAINDER) /* has the quotient's options */
+  for (int t = 0; t < tables->n; t++) /* a remainder table has the options of its quotient table */
+    if (tables->table[t].id_map.kind != TRS_ID_MAP_REMAINDER)
       names[objects[0].n++] = TrsTableOptionName(&tables->table[t]);
   for (int t = 0; t < tasks->n; t++) task_names[t] = tasks->task[t].name;
   objects[0].names = names;

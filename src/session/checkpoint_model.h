@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A checkpoint is a model: it holds the options that define the model. Evaluation and prediction
-  take the options from the checkpoint.
+  Supports checkpoints as models: a checkpoint holds the options that define its model. Evaluation
+  and prediction take these options from the checkpoint.
 */
 #pragma once
 
@@ -11,8 +11,8 @@
   TrsCheckpointModelTake - Add the options of a checkpoint's model. The user's options override
     them.
 
-  Collective on comm. Call this before the session is opened. A checkpoint of an earlier version has
-  no such options; rank 0 then prints a note.
+  Collective on comm. Must be called before the session is opened. A checkpoint of an earlier
+  version does not have these options. Rank 0 then prints a note.
 
   Errors (agreed): those of TrsCheckpointModel() and TrsOptionsTakeModel()
 */
@@ -25,6 +25,7 @@ PetscErrorCode TrsCheckpointModelTake(MPI_Comm comm, TrsOptions options, const c
 PetscErrorCode TrsCheckpointModelCheckData(const TrsSession *session);
 
 /*
-  Write the options of the session's model for a checkpoint. Free with PetscFree(). Not collective.
+  Write the options of the session's model to a text for a checkpoint. Free it with PetscFree(). Not
+  collective.
 */
 PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text);

@@ -8,7 +8,7 @@
 
 enum { TRS_SHOWN_NAMES = 3 };
 
-/* Does the plan cut a trained table's columns? */
+/* True if the plan cuts the columns of a trained table. */
 static PetscBool is_cut(const TrsTablePlan *plan)
 {
   if (plan && TrsKernelIsQuantised(plan->compute_kernel)) return PETSC_FALSE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A plan can change the results in only one way: it may cut columns under an optimizer that treats a
-  row as a whole. This module informs the user.
+  Informs the user if a plan changes the results. A plan can do so in only one way: it may cut
+  columns of a table whose optimizer updates a row as a whole.
 */
 #pragma once
 
@@ -9,11 +9,12 @@
 #include "spec/sharding_plan.h"
 
 /*
-  TrsColumnCutsTell - Print one line if the plan cuts columns under an optimizer of whole rows.
+  TrsColumnCutsTell - Print one line if the plan cuts columns of a table whose optimizer updates a
+    row as a whole.
 
-  Each column shard then has its own row-wise statistics, as in TorchRec, so results differ from
-  those of an uncut plan. With -reproducible the shards share the statistics, and nothing is
-  printed. Collective on comm.
+  Each column shard then has row-wise statistics of its own, as in TorchRec, so the results differ
+  from those of a plan without cuts. With -reproducible the shards share the statistics, and nothing
+  is printed. Collective on comm.
 */
 PetscErrorCode TrsColumnCutsTell(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                  const TrsShardingPlan *plan);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This module keeps the state of a failed run. Freeing the state is collective, so a task cannot
-  free it if only some ranks failed. The program then simply ends, but a caller of TrshardRun()
-  continues.
+  Keeps the state of a failed run. Freeing the state is collective, so a task cannot free it if only
+  some ranks failed. The program itself simply ends, but a caller of TrshardRun() continues.
 */
 #pragma once
 
@@ -14,7 +13,8 @@
     for TrsRunClear(). Collective.
 
   In:     state     allocated with PetscNew(). destroy() must free it, also after run() failed
-          watchdog  of the state. It is always stopped, because callers of TrshardRun() continue
+          watchdog  the state's watchdog. It is always stopped, because callers of TrshardRun()
+                    continue
   Errors: those of run()
 */
 PetscErrorCode TrsRunAndFree(void *state, TrsWatchdog *watchdog,
@@ -22,10 +22,12 @@ PetscErrorCode TrsRunAndFree(void *state, TrsWatchdog *watchdog,
                              PetscErrorCode (*destroy)(void *state), MPI_Comm comm, TrsOptions options);
 
 /*
-  Free the state of a failed run, after all ranks have left the run. Collective, as its destroy()
-  is.
+  Free the state of a failed run. Must be called after all ranks have left the run. Collective,
+  because the state's destroy() is collective.
 */
 PetscErrorCode TrsRunClear(void);
 
-/* Leak the state of a failed run, because not all ranks reached the end. Not collective. */
+/*
+  Leave the state of a failed run allocated, because not all ranks reached the end. Not collective.
+*/
 void TrsRunForget(void);

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Check that the file at a path can be written or created. The path must contain a slash. */
+/* Check that the file `path` can be written or created. `path` must contain a slash. */
 static PetscErrorCode check_writable(const char *path)
 {
   char folder[PETSC_MAX_PATH_LEN];
@@ -37,7 +37,7 @@ PetscErrorCode TrsLogViewPath(TrsOptions options, const char **path)
   *path = NULL;
   if (!TrsOptionsIsGiven(options, "-log_view")) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionLogViewText(text, sizeof(text)));
-  /* The options' check has already refused values that PETSc would reject. */
+  /* The check of the options has already refused values that PETSc would reject. */
   (void)TrsOptionLogView(text, &file, &n);
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscSNPrintf(place, sizeof(place), "%s%.*s", memchr(file, '/', (size_t)n) ? "" : "./", n, file));

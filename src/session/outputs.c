@@ -25,7 +25,7 @@ static const char log_view[] = "-log_view"; /* an option of PETSc */
 static const struct {
   const char *option;
   PetscBool is_output, is_list;
-  const char *replaces; /* the option whose file it may replace */
+  const char *replaces; /* the input option whose file this output may replace, or NULL */
 } paths_of[] = {
     {"-output", PETSC_TRUE, PETSC_FALSE, NULL},
     {"-checkpoint_final", PETSC_TRUE, PETSC_FALSE, "-init_from"},
@@ -50,7 +50,7 @@ static PetscBool is_one(const struct stat *a, const struct stat *b)
   return (PetscBool)(a->st_dev == b->st_dev && a->st_ino == b->st_ino);
 }
 
-/* Do two paths without a file mean the same name in the same folder? */
+/* True if two paths that do not exist yet name the same file in the same folder. */
 static PetscBool is_same_place(const char *a, const char *b)
 {
   const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
@@ -66,8 +66,8 @@ static PetscBool is_same_place(const char *a, const char *b)
 }
 
 /*
-  Would an output at `output` replace the file of another option at `path`? Links at both paths are
-  followed. A device such as standard output is not a file.
+  Find out if an output at `output` would replace the file of another option at `path`. Links at
+  both paths are followed. A device such as standard output is not a file.
 */
 static PetscErrorCode replaces(const char *output, const char *path, PetscBool *found)
 {
@@ -87,7 +87,7 @@ static PetscErrorCode replaces(const char *output, const char *path, PetscBool *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does a list of files or patterns contain the file that an output would replace? */
+/* Find out if a list of files or patterns contains the file that an output would replace. */
 static PetscErrorCode find_in_list(TrsOptions options, const char *list, const char *output, PetscBool *found)
 {
   const char *const *names = NULL;
@@ -106,7 +106,7 @@ static PetscErrorCode find_in_list(TrsOptions options, const char *list, const c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Get the path of an option. NULL: no path, or standard output. */
+/* Get the path of an option. It is NULL if there is none or if it is standard output. */
 static PetscErrorCode get_path(TrsOptions options, int k, const char **path)
 {
   PetscFunctionBegin;
@@ -119,7 +119,10 @@ static PetscErrorCode get_path(TrsOptions options, int k, const char **path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find an option whose file output k would replace. Sets pair to both, or leaves it. */
+/*
+  Find an option whose file would be replaced by output k. If there is one, set `pair` to both
+  options.
+*/
 static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
 {
   const char *output, *path;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The files that a run writes. This module knows the run that owns each file, keeps another run's
-  file that was in its place, and prints the run's last lines with all paths.
+  Manages the files that a run writes. This module knows the run to which each file belongs. If a
+  path has a file of another run, it keeps this file. It also prints the run's last lines, with all
+  paths.
 */
 #pragma once
 
@@ -20,30 +21,31 @@ typedef enum {
 typedef struct {
   MPI_Comm comm;
   int rank;
-  TrsOutput file[TRS_N_OUTPUTS]; /* on rank 0; empty on other ranks */
+  TrsOutput file[TRS_N_OUTPUTS]; /* the outputs on rank 0; empty on other ranks */
 } TrsOutputs;
 
 /*
   TrsOutputsCheckPaths - Check that no option's output is another option's output or input.
 
-  Paths are compared without following a link at their end, because a new file would replace the
-  link. Weights may replace -init_from, and a plan may replace -plan_input: the run reads these
-  inputs before it writes.
+  A link at the end of a path is not followed, because a new file would replace the link. Weights
+  may replace -init_from, and a plan may replace -plan_input, because the run reads these inputs
+  before it writes.
 
-  Collective on comm. Errors (on all ranks): OPTION with both options and the path
+  Collective on comm. Errors (on all ranks): OPTION, naming both options and the path
 */
 PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options);
 
 /*
-  TrsOutputsExisting - Get the treatment that -existing_outputs selects for another run's file.
+  TrsOutputsExisting - Get the action that -existing_outputs selects for a file of another run.
 
-  Not collective. If a file names no run, as traces and texts do, it may be the run's own. With
-  -resume it is therefore not refused, because a run could otherwise not resume.
+  Not collective. `names_run` is false for traces and texts, which do not name their run. Such a
+  file may be from the same run. With -resume it is therefore not refused, because otherwise a run
+  could not resume.
 */
 PetscErrorCode TrsOutputsExisting(TrsOptions options, PetscBool names_run, TrsExisting *existing);
 
 /*
-  Let as many backups of an output stay as -existing_outputs_keep says. On rank 0, as
+  Limit the number of backups of an output to -existing_outputs_keep. Must be called on rank 0, as
   TrsOutputLimitBackups().
 */
 PetscErrorCode TrsOutputsLimitBackups(TrsOptions options, TrsOutput *output);
@@ -51,8 +53,8 @@ PetscErrorCode TrsOutputsLimitBackups(TrsOptions options, TrsOutput *output);
 /*
   TrsOutputsOpen - Look for existing files at the output paths of these kinds.
 
-  Collective on comm. Call this before readers start, because their threads use HDF5. Free with
-  TrsOutputsClose().
+  Collective on comm. Must be called before readers start, because their threads use HDF5. Free the
+  result with TrsOutputsClose().
 
   In:     kinds  bits 1u << TRS_OUTPUT_...
   Errors (agreed): MEMORY
@@ -60,8 +62,8 @@ PetscErrorCode TrsOutputsLimitBackups(TrsOptions options, TrsOutput *output);
 PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds, TrsOutputs *outputs);
 
 /*
-  Set the run that the files belong to, or "" for a run that cannot be resumed. Collective. Errors
-  (agreed): those of TrsOutputClaim().
+  Set the id of the run to which the files belong. It is "" for a run that cannot be resumed.
+  Collective. Errors (agreed): those of TrsOutputClaim().
 */
 PetscErrorCode TrsOutputsClaim(TrsOutputs *outputs, const char *run_id);
 
@@ -71,7 +73,7 @@ PetscErrorCode TrsOutputsClaim(TrsOutputs *outputs, const char *run_id);
 
   Logically collective.
 
-  In: trained  there are new weights; a line warns if they were not saved
+  In: trained  true: there are new weights, and a line warns if they were not saved
       folder   checkpoint folder, or NULL if no checkpoint was written
 */
 PetscErrorCode TrsOutputsReport(const TrsOutputs *outputs, PetscBool trained, const char *folder);

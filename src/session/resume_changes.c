@@ -13,9 +13,9 @@
 enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
 
 /*
-  Options that decide where, how fast and with which outputs a run learns, but do not change what it
-  learns. A name that ends in "_" stands for all names with this beginning. A changed -batch_size is
-  reported elsewhere.
+  Options that do not change what a run learns. They only set where, how fast and with which outputs
+  it learns. A name that ends in "_" stands for all names with this beginning. A changed -batch_size
+  is reported elsewhere.
 */
 static const char *const placed[] = {"-task",
                                      "-output",
@@ -68,16 +68,19 @@ static const char *const placed_keys[] =
 static const char *const objects[] = {"table", "task"};
 enum { TRS_N_OBJECTS = sizeof(objects) / sizeof(objects[0]) };
 
-/* Options of a text: lines "-name value # source", and defaults "# -name value" with origin 1. */
+/*
+  The options in a text. It has lines "-name value # source". A default is a line "# -name value"
+  and gets origin 1.
+*/
 typedef struct {
   TrsGivenOptions options;
-  int next;                           /* index after the option found last */
-  TrsOptionList names[TRS_N_OBJECTS]; /* entries of -tables and -tasks */
+  int next;                           /* index after the option that was found last */
+  TrsOptionList names[TRS_N_OBJECTS]; /* entries of -tables and of -tasks */
 } TrsOptionLines;
 
 /*
-  Find an option, starting after the last one found. Models may have thousands of lines, and two
-  texts have most of them in the same order.
+  Find an option. The search starts after the option that was found last, because models may have
+  thousands of lines, and two texts have most of them in the same order.
 */
 static const TrsGivenOption *find(TrsOptionLines *in, const char *name)
 {
@@ -91,7 +94,10 @@ static const TrsGivenOption *find(TrsOptionLines *in, const char *name)
   return NULL;
 }
 
-/* Skips lines of an earlier version that are not options. Free with free_lines(). */
+/*
+  Read the lines of a text. Lines of an earlier version that are not options are skipped. Free the
+  result with free_lines().
+*/
 static PetscErrorCode read_lines(const char *text, TrsOptionLines *lines)
 {
   char *copy, source[] = "text";
@@ -131,7 +137,7 @@ static PetscErrorCode free_lines(TrsOptionLines *lines)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find an option. For an option of one object (-table_a_key), also try -tables_key. */
+/* Find an option. For an option of one object (-table_a_key), also search for -tables_key. */
 static const TrsGivenOption *find_effective(TrsOptionLines *in, const char *name)
 {
   const TrsGivenOption *found = find(in, name);
@@ -175,7 +181,10 @@ static const char *value_of(const TrsGivenOption *option)
   return !option ? "not given" : option->value ? option->value : "true";
 }
 
-/* Print one difference. `was` or `is` is NULL if the option was not given then or now. */
+/*
+  Print one difference. `was` is NULL if the option was not given then, and `is` is NULL if it is
+  not given now.
+*/
 static PetscErrorCode tell(const TrsSession *s, const char *word, const TrsGivenOption *was,
                            const TrsGivenOption *is, int *n_lines)
 {
@@ -210,7 +219,7 @@ static PetscErrorCode tell_options(const TrsSession *s, TrsOptionLines *then, Tr
   for (int i = 0; i < now->options.n; i++) {
     const TrsGivenOption *is = &now->options.option[i], *was = find(then, is->name);
 
-    /* The option may be newer than the file or come from the file's model. */
+    /* Skip options that are newer than the file, or that come from the file's model. */
     if (!is_learned(is->name) || (!was && is->origin) || TrsOptionsModelOf(s->options, is->name)) continue;
     if (!was || !same_value(was, is)) PetscCall(tell(s, "resume", was, is, &n_lines));
   }

@@ -30,7 +30,9 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find a task's label in a dataset. told: the user gave -data_label, for messages. */
+/*
+  Find the label of a task in a dataset. told: the user gave -data_label, which messages mention.
+*/
 static PetscErrorCode find_label(const TrsSession *s, const TrsDatasetInfo *info, int t, PetscBool told,
                                  int *label)
 {
@@ -48,9 +50,9 @@ static PetscErrorCode find_label(const TrsSession *s, const TrsDatasetInfo *info
 }
 
 /*
-  Choose the labels: the tasks' labels, or -data_label, given here or in the checkpoint's training.
-  By default, choose the first label of the training data, or of the evaluation data if there is no
-  training data. All datasets must have the chosen labels.
+  Choose the labels: those of the tasks, or that of -data_label, given here or in the checkpoint's
+  training. By default, choose the first label of the training data, or of the evaluation data if
+  there is no training data. All datasets must have the chosen labels.
 */
 static PetscErrorCode choose_labels(TrsSession *s)
 {
@@ -61,7 +63,8 @@ static PetscErrorCode choose_labels(TrsSession *s)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(s->options, "-data_label", &s->label, &given));
-  if (of_model && s->eval) { /* a single label without a name is the model's label */
+  /* if the data has only one label and it has no name, it is the model's label */
+  if (of_model && s->eval) {
     PetscCall(TrsDatasetGetInfo(s->eval, &eval));
     if (!eval->label_names) s->label = NULL;
   }
@@ -94,7 +97,7 @@ static PetscErrorCode read_tasks(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the groups that -metrics_group names in a dataset: a feature's place, or /group. */
+/* Find the groups that -metrics_group names in a dataset: the index of a feature, or /group. */
 static PetscErrorCode find_group(const TrsDatasetInfo *info, const char *name, int *key)
 {
   PetscFunctionBegin;
@@ -112,7 +115,7 @@ static PetscErrorCode find_group(const TrsDatasetInfo *info, const char *name, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that all data has the groups of -metrics_group. */
+/* Check that all datasets have the groups that -metrics_group names. */
 static PetscErrorCode choose_group(TrsSession *s)
 {
   const TrsDataset datasets[2] = {s->train, s->eval};
@@ -179,14 +182,16 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                                     .keeps_embeddings = s->keeps_embeddings,
                                     .evaluates = (PetscBool)(s->eval != NULL)};
   PetscCall(TrsModelParallelCreate(s->options, &config, &model));
-  s->model = model; /* set only when complete: half a model cannot be destroyed */
+  /* set only when the model is complete, because an incomplete model cannot be destroyed */
+  s->model = model;
   PetscCall(TrsModelParallelAddState(s->model, &s->state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Let waits end a little before the watchdog would end the rank, because a wait's message says more
-  about the hang. -comm_wait_seconds takes precedence.
+  Limit the time that a rank waits for others. It must end a little before the watchdog would end
+  the rank, because the message of a wait says more about a hang. -comm_wait_seconds takes
+  precedence.
 */
 static PetscErrorCode limit_waits(TrsOptions options)
 {
@@ -235,9 +240,10 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
 }
 
 /*
-  Choose the samples of a rank in an evaluation's batch. With -reproducible the batches of all ranks
-  are whole blocks of the dense layers, so that a sample is at the same place of the same block for
-  any number of ranks and batch size. The loss of pairs depends on the batch: it is a step's.
+  Choose the number of samples per rank in an evaluation's batch. With -reproducible, a global batch
+  consists of whole blocks of the dense layers. Then a sample has the same position in the same
+  block for any number of ranks and any batch size. The loss of pairs depends on the batch, so it
+  uses the batch of a training step.
 */
 static PetscErrorCode choose_eval_batch(TrsSession *s, PetscBool quantised)
 {
@@ -288,7 +294,7 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionDestroy(TrsSession *session)
 {
   PetscFunctionBegin;
-  if (!session->options) PetscFunctionReturn(PETSC_SUCCESS); /* it was never opened */
+  if (!session->options) PetscFunctionReturn(PETSC_SUCCESS); /* the session was never opened */
   PetscCall(TrsEvaluationDestroy(&session->evaluation));
   PetscCall(TrsReaderDestroy(&session->eval_reader));
   PetscCall(TrsStateFree(&session->state));

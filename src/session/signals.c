@@ -29,15 +29,16 @@ struct TrsWatchdogImpl {
   double limit_s;
   int rank;
   _Atomic int64_t step, beats;
-  pthread_mutex_t lock; /* protects done */
+  pthread_mutex_t lock; /* protects `done` */
   pthread_cond_t ended;
   PetscBool done;
 };
 
 /*
-  Does a signal repeat the earlier request? One event may reach a rank as several signals: `timeout`
-  of coreutils signals its child and then its process group, a closing terminal sends SIGHUP itself
-  and through its shell, and a batch system's SIGTERM accompanies the SIGUSR1 of the job's script.
+  True if a signal repeats the earlier request. One event may send several signals to a rank.
+  `timeout` of coreutils signals its child and then its process group. A closing terminal sends
+  SIGHUP itself and through its shell. A batch system sends SIGTERM together with the SIGUSR1 of the
+  job's script.
 */
 static PetscBool is_same_request(void)
 {
@@ -49,7 +50,10 @@ static PetscBool is_same_request(void)
   return (PetscBool)(ns < (int64_t)TRS_SAME_REQUEST_S * 1000000000);
 }
 
-/* A signal handler may write() but not print. */
+/*
+  End the process. The message is written with write(), because a signal handler must not use
+  printf().
+*/
 static void end_at_once(PetscBool is_second)
 {
   static const char text[] = "trshard: info: a second request to stop: ends at once with exit status 130, "
@@ -82,16 +86,18 @@ int TrsSignalsInstall(void)
   int failed = 0;
 
   installed = PETSC_TRUE;
-  trs_signals_have_stack = sigaltstack(&of_its_own, NULL) == 0; /* if not, products block signals */
+  /* without this stack, matrix multiplications block signals */
+  trs_signals_have_stack = sigaltstack(&of_its_own, NULL) == 0;
   sigemptyset(&ignore.sa_mask);
-  /* The handlers block each other's signals, so that two signals cannot both be the first. */
+  /* Each handler blocks the other signals, so that two signals cannot both be the first. */
   sigemptyset(&stop.sa_mask);
   for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) sigaddset(&stop.sa_mask, stop_signals[i]);
   for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) {
     struct sigaction before = {.sa_handler = SIG_DFL};
 
-    /* nohup and a shell's background jobs ignore these two signals. A script may ignore SIGTERM or
-       SIGUSR1 to survive them; the run inherits this, but must still stop. */
+    /* nohup and a shell's background jobs ignore SIGHUP and SIGINT, and the run keeps ignoring
+       them. A script may also ignore SIGTERM or SIGUSR1, to survive them. The run inherits this,
+       but it must stop at these signals. */
     if ((stop_signals[i] == SIGHUP || stop_signals[i] == SIGINT) &&
         sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
       continue;
@@ -132,7 +138,9 @@ static void end_process(TrsWatchdog w, double silent_s)
   _exit(TRS_ERR_LOST - 1000);
 }
 
-/* Print once why the rank stands still. Skip this if standard error is full as well. */
+/*
+  Print once why the rank makes no progress. If standard error is blocked as well, print nothing.
+*/
 static void tell_of_pause(const TrsWatchdog w)
 {
   struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -144,7 +152,7 @@ static void tell_of_pause(const TrsWatchdog w)
   if (poll(&error, 1, 0) == 1 && write(STDERR_FILENO, text, (size_t)n) < 0) return;
 }
 
-/* Wait for the next check. Returns false if the watchdog must end. */
+/* Wait until the next check. Returns false if the watchdog must end. */
 static PetscBool wait_for_look(TrsWatchdog w)
 {
   struct timespec until;
@@ -162,9 +170,9 @@ static PetscBool wait_for_look(TrsWatchdog w)
 }
 
 /*
-  The watchdog counts checks and not time, because a job that was suspended as a whole was not
-  silent. A rank is not silent either if it waits until somebody reads its standard output: it has a
-  line to print.
+  The watchdog's thread. It counts checks instead of time, so that a job which was suspended as a
+  whole does not count as silent. A rank that waits until somebody reads its standard output does
+  not count as silent either.
 */
 static void *watch(void *argument)
 {
@@ -203,7 +211,7 @@ PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog)
                  pthread_mutex_init(&w->lock, NULL) == 0 && pthread_cond_init(&w->ended, &clock) == 0,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot make the watchdog's lock");
   pthread_condattr_destroy(&clock);
-  sigfillset(&all); /* only the main thread handles signals */
+  sigfillset(&all); /* block all signals here, because only the main thread handles them */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   PetscCheck(pthread_create(&w->thread, NULL, watch, w) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
              "cannot start the watchdog's thread");

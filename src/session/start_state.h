@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A training starts from the newest checkpoint with -resume, from the (possibly partial) weights of
-  -init_from, or from initial values.
+  Starts a training. With -resume it starts from the newest checkpoint, with -init_from from given
+  and possibly incomplete weights, and otherwise from initial values.
 
   Source: TorchRec DistributedModelParallel.load_state_dict (torchrec.distributed.model_parallel),
-          strict or not
+        strict or not
 */
 #pragma once
 
 #include "io/results.h"
 #include "session/session.h"
 
-/* -init_from_missing -init_from_tables -init_from_rows */
+/* the options -init_from_missing, -init_from_tables and -init_from_rows */
 extern const TrsOptionGroup trs_start_options;
 
 /* The checkpoint to start from. All fields are zero for initial weights. */
 typedef struct {
   char *path;
-  char *model;       /* model options of -init_from; NULL if the file has none */
-  PetscBool resumed; /* an interrupted training continues */
+  char *model;       /* the model's options in the file of -init_from; NULL if the file has none */
+  PetscBool resumed; /* true: an interrupted training continues */
 } TrsStartPoint;
 
 /*
   TrsStartFind - Find the checkpoint to start from.
 
-  Collective on comm. Call this before the session is opened: a resumed training takes the options
-  of the checkpoint's model, which the user's options override (TrsCheckpointModelTake()).
+  Collective on comm. Must be called before the session is opened, because a resumed training takes
+  options from the checkpoint's model (TrsCheckpointModelTake()). The user's options override them.
 
   In:     checkpoint_dir  folder for -resume, or NULL
   Errors (agreed): OPTION; those of TrsCheckpointFolderFindNewest(), TrsCheckpointModelTake() and
@@ -36,18 +36,19 @@ PetscErrorCode TrsStartFind(MPI_Comm comm, TrsOptions options, const char *check
 PetscErrorCode TrsStartFree(TrsStartPoint *start);
 
 /*
-  TrsStartStateLoad - Fill the session's state, and print on rank 0 the origin of each part.
+  TrsStartStateLoad - Fill the session's state. Rank 0 prints where each part comes from.
 
-  Collective. If -init_from may lack tensors, the tables first get their initial values, at the cost
-  of one more write. A line is printed for each tensor of the file that the model lacks, and for
-  each model option that differs; they have no effect. If the default order of the tables differs
-  from the checkpoint's, it is an error: the dense layers read their vectors in that order.
+  Collective. If the file of -init_from may lack tensors, the tables first get their initial values,
+  which writes them once more. A line is printed for each tensor of the file that the model lacks,
+  and for each model option that differs. These tensors and options of the file have no effect. It
+  is an error if the default order of the tables differs from the order in the checkpoint, because
+  the dense layers read the tables' vectors in this order.
 
-  In:     from     as TrsStartFind() found it
-          results  if weights may be partial, gets the number of tensors that kept their initial
-                   values and the number left out
-  Out:    info     updates and samples that the weights have seen; all zero for initial weights.
-                   Free with TrsCheckpointInfoFree()
+  In:     from     the result of TrsStartFind()
+          results  if weights may be incomplete, gets the number of tensors that kept their initial
+                   values, and the number of tensors that were left out
+  Out:    info     numbers of updates and samples that the weights have seen; all zero for initial
+                   weights. Free with TrsCheckpointInfoFree()
   Errors (agreed): OPTION; those of TrsCheckpointReadWanted()
 */
 PetscErrorCode TrsStartStateLoad(TrsSession *session, const TrsStartPoint *from, TrsResults results,

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Put the option in front of an error message about the file. */
+/* Put the option's name before an error message about its file. */
 static PetscErrorCode name_option(const char *option, const char *path, PetscErrorCode ierr)
 {
   char message[2048];

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Output of texts that options send to a file or to standard output: plans, reports, topologies. */
+/* Writes texts that options send to a file or to standard output: plans, reports, topologies. */
 #pragma once
 
 #include "core/options/options.h"
 #include "spec/text.h"
 
 /*
-  TrsTextOutput - Write the text as the whole file `path`, or leave the file unchanged. Another text
-    at this path is kept as -existing_outputs requests.
+  TrsTextOutput - Write the text as the whole file `path`, or leave the file unchanged. If the path
+    has another text, it is treated as -existing_outputs requests.
 
-  "stdout" and "/dev/stdout" are standard output. Not collective: a TrsPlanWriter of rank 0.
+  "stdout" and "/dev/stdout" are standard output. Not collective. The function is a TrsPlanWriter
+  for rank 0.
 
-  In:     text  NULL only checks that the path may and can be written
+  In:     text  NULL: only check that the path may be written and can be written
   Errors: CANT_CREATE, IO with the option, the path and the reason. TrsStop() finds the errors of
           standard output
 */
