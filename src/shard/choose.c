@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/choose.h"
 
-/* The treatment of a table follows from its pooling and the options. */
+/*
+  The ways in which tables are treated. A table's pooling and the options determine its treatment.
+*/
 typedef enum {
   TRS_TREAT_POOLED,
-  TRS_TREAT_POOLED_IN_ORDER, /* -reproducible */
-  TRS_TREAT_DISTINCT_BAGS,   /* -ebc_variable_batch */
+  TRS_TREAT_POOLED_IN_ORDER, /* with -reproducible */
+  TRS_TREAT_DISTINCT_BAGS,   /* with -ebc_variable_batch */
   TRS_TREAT_SEQUENCE,
-  TRS_TREAT_SEQUENCE_IN_ORDER, /* -reproducible */
+  TRS_TREAT_SEQUENCE_IN_ORDER, /* with -reproducible */
   TRS_N_TREATMENTS
 } TrsTreatment;
 
 /*
-  Payload, grid and update for the sharding types that keep all rows of a shard together, cut rows
-  over a host's ranks, cut rows over all ranks, or repeat the table on all ranks.
+  Payload, grid and update for a group of sharding types. WHOLE: a shard has all rows of its
+  columns. CUT_IN_HOST: rows are cut over a host's ranks. CUT: rows are cut over all ranks.
+  REPEATED: all ranks have the table.
 */
 #define WHOLE(...) \
   [TRS_SHARDING_TABLE_WISE] = {__VA_ARGS__}, [TRS_SHARDING_COLUMN_WISE] = {__VA_ARGS__}, \
@@ -24,10 +27,11 @@ typedef enum {
 #define REPEATED(...) [TRS_SHARDING_DATA_PARALLEL] = {__VA_ARGS__}
 
 /*
-  IN_ORDER: the bits must not depend on the split. Shards with all rows sum in one place anyway.
-  Replicas of a sequence table are treated as W tables, each whole on its rank: every rank gets all
-  ids and gradients in the order of the global batch, so all replicas stay equal. Each id's row then
-  arrives W times.
+  For the treatments IN_ORDER the bits of a result must not depend on the plan. A shard with all
+  rows makes its sums on one rank, so it needs no special payload. Replicas of a sequence table are
+  treated like W tables, each of them whole on its rank. Every rank gets all ids and gradients in
+  the order of the global batch, so all replicas stay equal. The row of each id then arrives W
+  times.
 */
 static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
     [TRS_TREAT_POOLED] = {WHOLE(&trs_payload_pooled, TRS_GRID_RANKS, &trs_update_owner),
@@ -57,10 +61,10 @@ static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
 };
 
 /*
-  A sequence table that is averaged is treated as a mean table in two cases: under data_parallel,
-  where only gradients travel, and with -reproducible, where the rows of mean tables also travel. If
-  other copies of the tables make the same updates, replicas are treated as with -reproducible,
-  because copies exchange ids and gradients instead of lists of rows.
+  The treatment of a table. A sequence table that is averaged is treated as a mean table in two
+  cases: under data_parallel, where only gradients are sent, and with -reproducible, where mean
+  tables also send rows. If other copies of the tables make the same updates, replicas are treated
+  as with -reproducible, because copies exchange ids and gradients instead of lists of rows.
 */
 static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTableConfig *config,
                                  TrsShardingType type)
@@ -76,10 +80,10 @@ static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTab
 }
 
 /*
-  True if the sum of a table whose rows are cut over all ranks has two levels. The sum has one level
-  if hosts have one rank or unequal numbers of ranks (the latter count as one rank each), and by
-  default if there are few hosts: the order of the ranks, which gives the bits of one host, is then
-  worth more.
+  For a table whose rows are cut over all ranks: true if its sums are made in two levels, first
+  inside hosts. Sums have one level if hosts have only one rank, or unequal numbers of ranks (such
+  hosts count as one rank each). By default they also have one level if there are few hosts. Ranks
+  are then summed in their order, so the bits are the same as on one host.
 */
 static PetscBool sums_by_hosts(const TrsShardingContext *context, const TrsShardingChoice *choice)
 {
@@ -93,8 +97,9 @@ static PetscBool sums_by_hosts(const TrsShardingContext *context, const TrsShard
 }
 
 /*
-  Refuse what -reproducible cannot do in the order of the global batch: sums that a rank makes
-  before they travel, and row updates by column shard.
+  Refuse table options that -reproducible cannot support, because sums are not made in the order of
+  the global batch. Examples are sums that a rank makes before it sends them, and updates of rows by
+  column shard.
 */
 static PetscErrorCode check_reproducible(const TrsShardingContext *context, int t, TrsTreatment treatment,
                                          const TrsShardingChoice *choice)
@@ -128,8 +133,9 @@ static PetscErrorCode check_reproducible(const TrsShardingContext *context, int 
 }
 
 /*
-  Refuse what a table cannot do whose rows are given to ids by their counts and order: a rank that
-  sends an id or a bag once for all of its samples hides how often it came.
+  Refuse options for a table that assigns rows to ids by their counts and order. Such a table must
+  receive each occurrence of an id. Some options send an id or a bag only once for all samples of a
+  rank.
 */
 static PetscErrorCode check_keys(const TrsShardingContext *context, int t, const TrsShardingChoice *choice)
 {

@@ -51,7 +51,7 @@ PetscErrorCode TrsCopiesFree(TrsCopies *copies)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy q's number of samples (what 0) or ids (what 1) in group g. */
+/* The number of samples (what = 0) or ids (what = 1) of copy q in group g. */
 static int64_t told(const TrsCopies *copies, int q, int g, int what)
 {
   return ((const int64_t *)copies->told.data)[2 * ((copies->owners->size + q) * copies->n_groups + g) + what];
@@ -91,8 +91,8 @@ static PetscBool is_by_id(const TrsSharding sharding)
 }
 
 /*
-  Start to gather the owners' data of group g, copy after copy: `each` elements for each sample
-  (what 0) or id (what 1).
+  Start to gather data of group g from the owners, in the order of copies. Each owner sends `each`
+  elements per sample (what = 0) or per id (what = 1).
 */
 static PetscErrorCode gather_start(TrsCopies *copies, int g, TrsCopied kind, int what, int64_t each,
                                    int64_t element_bytes, const void *own, void *all)
@@ -130,7 +130,10 @@ static PetscErrorCode start_ids(TrsCopies *copies, int g, const TrsKjt *own)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Wait for the group's gradients in this copy, and start to gather the gradients of all copies. */
+/*
+  Wait until the group's gradients have arrived in this copy. Then start to gather the gradients of
+  all copies.
+*/
 static PetscErrorCode start_gradients(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
                                       const TrsPooledMatrix *grad)
 {
@@ -159,7 +162,8 @@ PetscErrorCode TrsCopiesStart(TrsCopies *copies, const TrsSharding *group, int s
   PetscFunctionBegin;
   PetscCall(TrsCommCountsWait(&copies->request));
   /*
-    The gradients are made, and the last step's updates have read the memory that is overwritten.
+    Wait until the gradients are computed and the last step's updates have read the memory that is
+    overwritten here.
   */
   PetscCall(device->event_record(copies->begun, stream));
   PetscCall(device->stream_wait(copies->stream, copies->begun));
@@ -172,8 +176,8 @@ PetscErrorCode TrsCopiesStart(TrsCopies *copies, const TrsSharding *group, int s
 /* --- arrived ids and gradients --- */
 
 /*
-  Find each feature's bag blocks in every copy: their offsets as they arrived, and their order in
-  `merged`.
+  For each feature and copy, find the block of bags: its first bag among the bags that arrived, and
+  its position in `merged`.
 */
 static PetscErrorCode set_blocks(TrsCopies *copies, int g, int n_features)
 {
@@ -198,7 +202,7 @@ static PetscErrorCode set_blocks(TrsCopies *copies, int g, int n_features)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lay out the arrived data feature by feature, and copy by copy within a feature. */
+/* Change the order of the data that arrived from [copy][feature] to [feature][copy]. */
 static PetscErrorCode permute(const TrsCopies *copies, const TrsCopiedGroup *c, const TrsJagged *from,
                               TrsJagged *to)
 {
@@ -226,7 +230,7 @@ static PetscErrorCode merge_ids(TrsCopies *copies, int g, const TrsKjt *own)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put the arrived gradients, one for each id, into the order of the merged ids. */
+/* Sort the gradients that arrived, one per id, into the order of the merged ids. */
 static PetscErrorCode order_rows(TrsCopies *copies, TrsCopiedGroup *c)
 {
   const TrsDeviceOps *device = copies->owners->device;
@@ -252,8 +256,9 @@ static PetscErrorCode order_rows(TrsCopies *copies, TrsCopiedGroup *c)
 }
 
 /*
-  Give the slot the sorted ids of all copies, and set *all to the gradients of all copies, once they
-  have arrived. All owners have the same shards, so all of them have features or none has.
+  When the data of all copies has arrived, give the slot the sorted ids of all copies, and set *all
+  to the gradients of all copies. All owners have the same shards, so either all of them have
+  features or none of them has.
 */
 static PetscErrorCode merge(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
                             const TrsKjt *own, const float **all)
@@ -273,8 +278,8 @@ static PetscErrorCode merge(TrsCopies *copies, int g, TrsSharding sharding, TrsS
 }
 
 /*
-  Add this copy's gradients of position weights. The dense layers' exchange adds them up over all
-  ranks, so if several ranks have all ids of the copy's replicas, only one of these ranks adds them.
+  Add this copy's gradients of position weights. Afterwards the dense layers' exchange adds up these
+  gradients over all ranks. If several ranks have all ids of the copy, only rank 0 must add them.
 */
 static PetscErrorCode add_position_gradients(const TrsCopiedGroup *c, TrsSharding sharding, const TrsKjt *own,
                                              TrsStream stream)

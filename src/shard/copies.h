@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Copies of the tables that make the same update (-replica_sync gradients). Before an update, the
-  owners of a shard in all copies exchange the ids and gradients that have arrived at them. Each
-  owner then updates its shard as the owner of a single copy would.
+  Copies of the tables that make the same update (-replica_sync gradients). Each copy has an owner
+  of the same shard. Before an update, these owners exchange the ids and gradients that have arrived
+  at them. Each owner then updates its shard as if there were one copy.
 
-  The ranks of a copy are consecutive, so the order of the copies is the order of the global batch:
-  a row's gradients are added in the order of a single copy.
+  The ranks of a copy are consecutive, so the order of the copies is the order of the global batch.
+  A row's gradients are thus added in the same order as with one copy.
 
-  Ids travel during the dense backward. Gradients travel as soon as they have arrived in the copy:
-  also during the dense backward if a copy has one rank or a device's stream makes the exchanges,
-  otherwise during the updates of the preceding groups. On a device these exchanges, and the sort of
-  the ids, have a stream of their own.
+  Ids are sent during the dense backward. Gradients are sent as soon as they have arrived in the
+  copy. If a copy has one rank, or a device's stream makes the exchanges, this is also during the
+  dense backward. Otherwise it is during the updates of the preceding groups. On a device, these
+  exchanges and the sort of the ids use a separate stream.
 
-  Cost per step and rank: the owner's ids and gradients go to the other R - 1 owners; memory for the
-  ids and gradients of all R copies.
+  Cost per step and rank: an owner sends its ids and gradients to the other R - 1 owners. It needs
+  memory for the ids and gradients of all R copies.
 */
 #pragma once
 
 #include "shard/sharding.h"
 
-/* A group's exchanges: lengths of bags, ids, weights, and gradients. */
+/* The exchanges of a group: lengths of bags, ids, weights, and gradients. */
 typedef enum {
   TRS_COPIED_LENGTHS,
   TRS_COPIED_VALUES,
@@ -28,30 +28,33 @@ typedef enum {
   TRS_N_COPIED
 } TrsCopied;
 
-/* A group's ids and gradients from all copies. */
+/* The ids and gradients of a group from all copies. */
 typedef struct {
   TrsRequest request[TRS_N_COPIED];
-  int64_t *counts[TRS_N_COPIED], *displs[TRS_N_COPIED]; /* [R] each */
-  /* this rank's gradients, which have arrived */
+  int64_t *counts[TRS_N_COPIED], *displs[TRS_N_COPIED]; /* [R] for each exchange */
+  /* the gradients that have arrived at this rank */
   const float *grad;
   int64_t stride;
-  TrsBuffer block_begin, order; /* int64 [R F + 1], int [R F]: the bag blocks to permute */
-  TrsKjt arrived, merged;       /* [copy][feature][sample]; [feature][copy][sample] */
-  /* gradients as they arrived; gradients by id, feature by feature */
+  /* int64 [R F + 1] and int [R F]: the blocks of bags, and their new order */
+  TrsBuffer block_begin, order;
+  /* arrived: [copy][feature][sample]; merged: [feature][copy][sample] */
+  TrsKjt arrived, merged;
+  /* rows: gradients as they arrived; ordered: gradients per id, feature by feature */
   TrsDeviceBuffer rows, ordered;
-  TrsDeviceBuffer places, lengths; /* int64 number of each merged id in `arrived`; scratch */
+  /* places: int64, for each merged id its index in `arrived`; lengths: scratch */
+  TrsDeviceBuffer places, lengths;
 } TrsCopiedGroup;
 
 typedef struct {
-  /* Borrowed: the owners of this rank's shards, by copy. NULL: nothing is exchanged. */
+  /* The owners of this rank's shards, ordered by copy; borrowed. NULL: nothing is exchanged. */
   TrsComm owners;
-  PetscBool early; /* gradients are waited for before the dense backward */
+  PetscBool early; /* true: the exchange of gradients starts before the dense backward */
   TrsWorkspace workspace;
-  TrsStream stream; /* for the exchanges, and for work on their results */
+  TrsStream stream; /* used for the exchanges, and for work on their results */
   TrsEvent begun, merged;
   /*
-    int64 [R, groups, 2] numbers of samples and ids: this rank's, once for each copy; then each
-    copy's. In flight from Tell to Start.
+    int64 [R, groups, 2] numbers of samples and of ids: first this rank's numbers, repeated for each
+    copy, then each copy's numbers. They are being sent from Tell to Start.
   */
   TrsBuffer told;
   TrsCounts request;
@@ -59,21 +62,24 @@ typedef struct {
   TrsCopiedGroup *group; /* [n_groups] */
 } TrsCopies;
 
-/* Not collective. owners: borrowed; NULL: nothing is exchanged. alone: a copy has one rank. */
+/*
+  Create the exchanges between copies. owners: borrowed; NULL: nothing is exchanged. alone: a copy
+  has one rank. Not collective.
+*/
 PetscErrorCode TrsCopiesCreate(TrsComm owners, int n_groups, PetscBool alone, TrsCopies *copies);
 PetscErrorCode TrsCopiesFree(TrsCopies *copies);
 
 /*
-  TrsCopiesTell - Start to send each group's numbers of samples and ids to the other owners.
+  TrsCopiesTell - Start to send the numbers of samples and ids of each group to the other owners.
 
-  Collective on the owners; call it when the ids of a training batch have arrived. Without owners,
-  this function and the functions below must not be called.
+  Collective on the owners. Must be called when the ids of a training batch have arrived. Without
+  owners, this function and the functions below must not be called.
 */
 PetscErrorCode TrsCopiesTell(TrsCopies *copies, const TrsSharding *group, int slot);
 
 /*
-  TrsCopiesStart - Start to exchange the ids, and the gradients that are waited for early. Call it
-  after the payloads' backward_start.
+  TrsCopiesStart - Start to exchange the ids. With `early`, also wait for the gradients in this copy
+    and start to exchange them. Must be called after the payloads' backward_start.
 
   Collective, after Tell, on the owners and on the ranks of backward_wait.
 */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/cut_rows.h"
 
-/* Two shards of the group's i-th table. */
+/* A pair of two shards of the group's i-th table. */
 typedef struct {
   int i, from_index, to_index;
   const TrsShard *from, *to;
-  int64_t begin, end; /* the rows that both shards have */
+  int64_t begin, end; /* range of the rows that both shards have */
 } TrsShardPair;
 
-/* Step to the next pair of the group. Start with a pair of zeros, with to_index -1. */
+/* Go to the next pair of the group. Start with a pair of zeros whose to_index is -1. */
 static PetscBool next_pair(TrsSharding sharding, TrsShardPair *p)
 {
   const TrsShardingContext *context = sharding->context;
@@ -32,9 +32,10 @@ static PetscBool next_pair(TrsSharding sharding, TrsShardPair *p)
 }
 
 /*
-  Choose the update by the plan's pairs, so that all ranks choose alike. Squares suffice if the
-  shards of every pair have the same rows, their columns begin at whole blocks of
-  TRS_SQUARES_COLUMNS, and the optimizers need only the sum of a row's squared gradients.
+  Choose the update from the pairs in the plan, so that all ranks make the same choice. Sums of
+  squares are enough under three conditions: the shards of every pair have the same rows, their
+  columns begin at whole blocks of TRS_SQUARES_COLUMNS, and the optimizers need only the sum of a
+  row's squared gradients.
 */
 static PetscErrorCode setup_cut_rows(TrsSharding sharding)
 {
@@ -66,7 +67,7 @@ int TrsCutRowsNumber(const TrsCutRows *rows, int shard)
   return t;
 }
 
-/* List the pairs of one direction. */
+/* List the pairs in which this rank sends (outgoing) or receives. */
 static PetscErrorCode find_pairs(const TrsCutRows *rows, PetscBool outgoing, TrsRowsTraffic *traffic)
 {
   const TrsShardingContext *context = rows->sharding->context;
@@ -75,7 +76,8 @@ static PetscErrorCode find_pairs(const TrsCutRows *rows, PetscBool outgoing, Trs
 
   PetscFunctionBegin;
   PetscCall(PetscCalloc2((size_t)W, &traffic->counts, (size_t)W, &traffic->displs));
-  for (int pass = 0; pass < 2; pass++) { /* the first pass counts, the second lists */
+  /* the first pass counts the pairs, the second lists them */
+  for (int pass = 0; pass < 2; pass++) {
     traffic->n = 0;
     for (int q = 0; q < W; q++)
       for (TrsShardPair p = {.to_index = -1}; next_pair(rows->sharding, &p);) {
@@ -105,7 +107,7 @@ PetscErrorCode TrsCutRowsSetUp(TrsSharding sharding, TrsCutRows *rows)
   PetscCall(PetscCalloc1((size_t)rows->n_tables + 1, &rows->cut));
   PetscCall(find_pairs(rows, PETSC_TRUE, &rows->send));
   PetscCall(find_pairs(rows, PETSC_FALSE, &rows->recv));
-  /* a shard sends the same rows to each shard from which it receives */
+  /* a shard sends the same rows to each shard from which it receives rows */
   for (int p = 0; p < rows->recv.n; p++) rows->cut[rows->recv.pair[p].local] = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

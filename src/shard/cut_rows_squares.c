@@ -1,36 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Update: cut squares. The owners of a row's columns update them in place, with the sum of squares
-  of the whole row's gradient. Row-wise AdaGrad and partial row-wise Adam need only this sum.
+  The update "cut squares". The owners of a row's columns update their columns in place. For this
+  they need the sum of squares of the whole row's gradient. Row-wise AdaGrad and partial row-wise
+  Adam need nothing else from the other columns.
 
-  The sum goes over blocks of TRS_SQUARES_COLUMNS columns, in their order. Each rank sends its
-  blocks' sums to the ranks that hold the other columns, and each rank adds up all blocks. The bits
-  are those of the uncut table, however whole blocks are cut.
+  The sum is made over blocks of TRS_SQUARES_COLUMNS columns, in their order. Each rank sends the
+  sums of its blocks to the ranks that hold the other columns, and each rank adds up all blocks. The
+  results are equal bit for bit to those of the uncut table, wherever whole blocks are cut.
 
-  All shards of a table have the same rows. A row's sum has the place of the row's first id in the
-  list of ids by row.
+  All shards of a table have the same rows. A row's sum is stored at the position of the row's first
+  id in the list of ids sorted by row.
 
-  Cost in a group with such a table: ids are listed by row twice, gradients are read twice, and one
-  float for each id and block of columns goes to each other column shard.
+  Cost in a group with such a table: ids are listed by row twice, and gradients are read twice. One
+  float for each id and block of columns is sent to each other column shard.
 */
 #include "shard/cut_rows.h"
 
 #include <string.h>
 
-/* The block sums of one shard of the rows: received with a pair, or computed here. */
+/*
+  The block sums of one column shard of the rows. They are received from a pair, or computed on this
+  rank.
+*/
 typedef struct {
-  int local;               /* number, in the lookup, of the shard that is updated */
-  int64_t column;          /* first column, in the table, of the shard whose squares are summed */
-  int64_t blocks;          /* number of blocks in that shard */
-  const TrsRowsPair *pair; /* NULL: the sums are computed here */
+  int local;               /* index in the lookup of the shard that is updated */
+  int64_t column;          /* first column in the table of the shard whose squares are summed */
+  int64_t blocks;          /* number of blocks in the shard whose squares are summed */
+  const TrsRowsPair *pair; /* the pair that sends the sums; NULL: this rank computes them */
 } TrsSquaresPart;
 
 typedef struct {
   TrsCutRows rows;
   int n_parts;
-  TrsSquaresPart *part; /* [n_parts] by table, then column */
-  int64_t *n_ids;       /* [n_tables] ids of this batch */
-  float **sums;         /* [n_tables] sums of this rank's blocks; NULL: the table is not cut */
+  TrsSquaresPart *part; /* [n_parts] sorted by table, then column */
+  int64_t *n_ids;       /* [n_tables] number of ids in this batch */
+  float **sums;         /* [n_tables] sums of each block on this rank; NULL: the table is not cut */
   float **total;        /* [n_tables] sums over all columns; NULL: the table is not cut */
   TrsDeviceBuffer sums_memory, total_memory;
 } TrsRowSquares;
@@ -40,7 +44,7 @@ static int64_t n_blocks(int64_t columns)
   return (columns + TRS_SQUARES_COLUMNS - 1) / TRS_SQUARES_COLUMNS;
 }
 
-/* Insert a part, sorted by table and column. */
+/* Insert a part into the list, which is sorted by table and column. */
 static void add_part(TrsRowSquares *r, TrsSquaresPart part)
 {
   int at = r->n_parts++;
@@ -100,7 +104,7 @@ static PetscErrorCode destroy_cut_squares(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for the sums of the cut tables. */
+/* Allocate memory for the sums of the cut tables. */
 static PetscErrorCode reserve_sums(TrsRowSquares *r)
 {
   const TrsDeviceOps *device = r->rows.sharding->context->device;
@@ -128,7 +132,7 @@ static PetscErrorCode reserve_sums(TrsRowSquares *r)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Floats that a pair sends. */
+/* The number of floats that a pair sends. */
 static int64_t floats_of(const void *update, const TrsRowsPair *pair)
 {
   return ((const TrsRowSquares *)update)->n_ids[pair->local] * n_blocks(pair->width);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Update: cut whole. The ranks that hold a row's columns exchange the touched weights, states and
-  summed gradients. Each rank updates the whole row with the kernel of the uncut table, and keeps
-  its columns. So row-wise states are equal in all shards.
+  The update "cut whole". The ranks that hold a row's columns exchange the weights, states and
+  summed gradients of the rows that a batch touches. Each rank updates the whole row with the kernel
+  of the uncut table, and keeps its own columns. Row-wise states are thus equal in all shards.
 
-  A batch's rows are listed when its ids have arrived, so that no rank waits for row counts in the
-  update.
+  The touched rows of a batch are listed when its ids have arrived, so that no rank has to wait for
+  row counts in the update.
 
-  Cost in a group with such a table: D * (2 + element-wise states) elements for each touched row go
-  to each of its other column blocks, and each block's rank updates the whole row. All tables'
-  touched rows and their gradients are listed one after the other; a GPU sorts once.
+  Cost in a group with such a table: for each touched row, D * (2 + number of element-wise states)
+  elements are sent to each of the row's other column blocks. Each block's rank updates the whole
+  row. The touched rows and gradients of all tables are listed one after the other. A GPU sorts them
+  in one call.
 */
 #include "shard/cut_rows.h"
 
-/* The data of a touched row: gradient, weights, optimizer states. */
+/* The kinds of data of a touched row: gradient, weights, optimizer states. */
 enum {
   TRS_WHOLE_GRADS,
   TRS_WHOLE_WEIGHTS,
@@ -21,21 +22,23 @@ enum {
   TRS_N_WHOLE = TRS_WHOLE_STATES + TRS_OPTIMIZER_STATES
 };
 
-/* Batches of row copies: out of the shards, out of a message, back to the shards. */
+/* Lists of row copies: from the shards, from a message, and back to the shards. */
 enum { TRS_COPY_OUT, TRS_COPY_ARRIVED, TRS_COPY_BACK, TRS_N_COPIES };
 
 /*
-  Matrices in one buffer begin at multiples of this number of bytes, which is also the exchanges'
-  unit.
+  The alignment in bytes of the matrices in one buffer. It is also the unit of the exchanges.
 */
 enum { TRS_WHOLE_UNIT = 16 };
 
-/* The rows that a batch touches: table by table, ascending, numbered as in the shards. */
+/*
+  The rows that a batch touches: table by table, in ascending order. They are row indices in the
+  shards.
+*/
 typedef struct {
-  int64_t *row_begin; /* [n_tables + 1] where each table's rows begin */
+  int64_t *row_begin; /* [n_tables + 1] index of each table's first row */
   TrsDeviceBuffer rows;
   TrsPinnedBuffer copy;
-  /* the rows in memory that the host reads; NULL: the host does not need them */
+  /* the rows in memory that the host can read; NULL: the host does not need them */
   const int64_t *on_host;
 } TrsTouchedRows;
 
@@ -48,26 +51,27 @@ typedef struct {
 
 typedef struct {
   TrsCutRows rows;
-  TrsTbeTable *uncut;         /* [n_tables] the tables; cut tables have 0 rows here */
-  TrsTbeTable *whole_table;   /* [n_tables] first the cut tables, with their whole rows */
+  TrsTbeTable *uncut; /* [n_tables] the lookup's tables, but with 0 rows for cut tables */
+  /* [n_tables] the cut tables with their whole rows, then empty entries */
+  TrsTbeTable *whole_table;
   TrsEmbeddingStates *states; /* [n_tables] */
-  PetscBool any_part;         /* some pair leaves out rows of this rank's shard */
+  PetscBool any_part;         /* true: a pair does not have all rows of this rank's shard */
   int n_cut;
-  int64_t row_stride;   /* floats from one summed gradient to the next */
-  int64_t whole_stride; /* floats from one whole row's gradient to the next */
+  int64_t row_stride;   /* number of floats from one summed gradient to the next */
+  int64_t whole_stride; /* number of floats from the gradient of one whole row to the next */
   TrsTouchedRows touched[TRS_TRAINING_SLOTS];
   const TrsTouchedRows *now; /* the rows of the batch that is being updated */
   TrsDeviceBuffer grads;
-  /* [n_tables * TRS_N_WHOLE] bytes at which a table's whole rows begin in each of `whole` */
+  /* [n_tables * TRS_N_WHOLE] byte at which a table's whole rows begin in each buffer of `whole` */
   int64_t *whole_begin;
   TrsDeviceBuffer whole[TRS_N_WHOLE];
-  TrsDeviceBuffer keys, index; /* for the rows of the uncut tables */
-  int n_copies;                /* number of collected copies */
+  TrsDeviceBuffer keys, index; /* used for the rows of the uncut tables */
+  int n_copies;                /* number of copies in the list */
   TrsRowsCopy *copy;
   TrsWorkspace list_workspace, cut_workspace, uncut_workspace, copy_workspace[TRS_N_COPIES];
 } TrsWholeRows;
 
-/* True if a pair leaves out rows of this rank's shard. */
+/* True if a pair does not have all rows of this rank's shard. */
 static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
 {
   const TrsTbeTable *table = &w->rows.table[pair->local];
@@ -75,7 +79,7 @@ static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
   return (PetscBool)(pair->begin > table->row_offset || pair->end < table->row_offset + table->rows);
 }
 
-/* Set the constant data about the tables. */
+/* Set the facts about the tables that do not change. */
 static PetscErrorCode describe_tables(TrsWholeRows *w)
 {
   const TrsEmbeddingShards *shards = w->rows.sharding->context->shards;
@@ -158,7 +162,8 @@ static TrsTouchedRows *touched_of(TrsWholeRows *w, const TrsShardingSlot *slot)
 }
 
 /*
-  List the rows that a training slot's batch touches. On a device the host waits for their numbers.
+  List the rows that a training slot's batch touches. On a device, the host waits for the number of
+  rows.
 */
 static PetscErrorCode list_cut_whole(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
@@ -185,7 +190,7 @@ static PetscErrorCode list_cut_whole(TrsSharding sharding, TrsShardingSlot *slot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the touched rows of a pair: entries [*begin, *end) of its shard's sorted list. */
+/* Find the touched rows of a pair: entries [*begin, *end) in the sorted list of its shard. */
 static void find_entries(const TrsWholeRows *w, const TrsRowsPair *pair, int64_t *begin, int64_t *end)
 {
   const int64_t offset = w->rows.table[pair->local].row_offset, limit[2] = {pair->begin, pair->end};
@@ -206,14 +211,14 @@ static void find_entries(const TrsWholeRows *w, const TrsRowsPair *pair, int64_t
   }
 }
 
-/* --- places of row data --- */
+/* --- addresses of row data --- */
 
 static int n_kinds(const TrsWholeRows *w, int t)
 {
   return TRS_WHOLE_STATES + w->states[t].n;
 }
 
-/* True if kind k is one number per row, equal in all shards of the row. */
+/* True if kind k has one number per row. This number is equal in all shards of the row. */
 static PetscBool is_rowwise(const TrsWholeRows *w, int t, int k)
 {
   return (PetscBool)(k >= TRS_WHOLE_STATES && w->states[t].rowwise[k - TRS_WHOLE_STATES]);
@@ -230,8 +235,8 @@ static int64_t round_up(int64_t bytes)
 }
 
 /*
-  The place of kind k in table t's shard, or in its summed gradients, for list entries from `begin`
-  on.
+  The address of kind k in table t's shard, or in its summed gradients, for entries of the list from
+  `begin` on.
 */
 static TrsRowsAt in_shard(const TrsWholeRows *w, int t, int k, int64_t begin)
 {
@@ -248,8 +253,8 @@ static TrsRowsAt in_shard(const TrsWholeRows *w, int t, int k, int64_t begin)
 }
 
 /*
-  The place of kind k in the whole rows: columns [column, column + width) of list entries from
-  `begin` on.
+  The address of kind k in the whole rows: columns [column, column + width), for entries of the list
+  from `begin` on.
 */
 static TrsRowsAt in_whole(const TrsWholeRows *w, int t, int k, int64_t begin, int64_t column, int64_t width)
 {
@@ -262,7 +267,10 @@ static TrsRowsAt in_whole(const TrsWholeRows *w, int t, int k, int64_t begin, in
   return (TrsRowsAt){first + (begin * stride + column) * bytes, NULL, stride * bytes, width * bytes};
 }
 
-/* The place of kind k in a message, which holds one matrix per kind, without gaps between rows. */
+/*
+  The address of kind k in a message. The message has one matrix per kind, without gaps between
+  rows.
+*/
 static TrsRowsAt in_message(const TrsWholeRows *w, const TrsRowsPair *pair, int k, char *at)
 {
   const int64_t bytes = pair->width * element_bytes(w, pair->local, k);
@@ -288,7 +296,7 @@ static void add_copy(TrsWholeRows *w, int64_t n, TrsRowsAt from, TrsRowsAt to)
                                            .to_index = to.index};
 }
 
-/* Make the collected copies. */
+/* Make the copies in the list. */
 static PetscErrorCode make_copies(TrsWholeRows *w, TrsStream stream, int which)
 {
   PetscFunctionBegin;
@@ -300,7 +308,7 @@ static PetscErrorCode make_copies(TrsWholeRows *w, TrsStream stream, int which)
 
 /* --- exchange --- */
 
-/* Units of a pair's message. */
+/* The number of units in a pair's message. */
 static int64_t units_of(const void *update, const TrsRowsPair *pair)
 {
   const TrsWholeRows *w = (const TrsWholeRows *)update;
@@ -312,7 +320,8 @@ static int64_t units_of(const void *update, const TrsRowsPair *pair)
 }
 
 /*
-  Add the copies of all pairs' rows between messages and the shards (outgoing) or the whole rows.
+  Add copies to the list for the rows of all pairs. If outgoing, they copy from the shards to
+  messages. Otherwise they copy from messages to the whole rows.
 */
 static void add_pair_copies(TrsWholeRows *w, PetscBool outgoing, const TrsRowsTraffic *traffic)
 {
@@ -336,7 +345,10 @@ static void add_pair_copies(TrsWholeRows *w, PetscBool outgoing, const TrsRowsTr
   }
 }
 
-/* Add the copies from the shards' own columns to the whole rows, or back after the update. */
+/*
+  Add copies to the list from the shards' own columns to the whole rows. With `back`, copy back
+  after the update.
+*/
 static void add_own_copies(TrsWholeRows *w, PetscBool back)
 {
   for (int t = 0; t < w->rows.n_tables; t++) {
@@ -352,8 +364,8 @@ static void add_own_copies(TrsWholeRows *w, PetscBool back)
 }
 
 /*
-  Copy the touched rows' data from the shards to the whole rows, on this rank and on the ranks with
-  the other columns.
+  Make the whole rows: copy the data of the touched rows from the shards, on this rank and on the
+  ranks that hold the other columns.
 */
 static PetscErrorCode make_whole(TrsWholeRows *w, TrsStream stream)
 {
@@ -370,7 +382,7 @@ static PetscErrorCode make_whole(TrsWholeRows *w, TrsStream stream)
 
 /* --- update --- */
 
-/* Lay out the whole rows of all cut tables. *n is the number of rows. */
+/* Lay out the memory of the whole rows of all cut tables. *n is the number of rows. */
 static PetscErrorCode lay_out(TrsWholeRows *w, int64_t *n)
 {
   int64_t end[TRS_N_WHOLE] = {0};
@@ -395,7 +407,7 @@ static PetscErrorCode lay_out(TrsWholeRows *w, int64_t *n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Update the cut tables of which this rank has columns, by whole rows. */
+/* Update the cut tables of which this rank has columns. The update works on whole rows. */
 static PetscErrorCode update_cut(TrsWholeRows *w, TrsStream stream, const TrsSparseOptimizerArgs *args)
 {
   int64_t n;
@@ -431,7 +443,7 @@ static PetscErrorCode update_cut(TrsWholeRows *w, TrsStream stream, const TrsSpa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Update the uncut tables, using the same lists. */
+/* Update the uncut tables, with the same lists. */
 static PetscErrorCode update_uncut(TrsWholeRows *w, TrsStream stream, const TrsSparseOptimizerArgs *args)
 {
   const TrsShardingContext *context = w->rows.sharding->context;
@@ -468,7 +480,8 @@ static PetscErrorCode apply_cut_whole(TrsSharding sharding, const TrsShardingSlo
   if (slot->recv.jagged.n_values > 0)
     PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad,
                                     (float *)w->grads.data, w->row_stride));
-  PetscCall(TrsLookupSettle(lookup, stream, PETSC_TRUE)); /* rows are changed in their tables */
+  /* rows are changed in their tables, so caches must be empty */
+  PetscCall(TrsLookupSettle(lookup, stream, PETSC_TRUE));
   PetscCall(update_cut(w, stream, args));
   PetscCall(update_uncut(w, stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,56 +1,59 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Payload: replicas (data_parallel). Every rank holds the table and looks up its own samples' ids.
-  Only gradients travel.
+  Only gradients are sent.
 
-  A row is updated once, with the sum of all ranks' gradients (src/RULES.md, rule A13; TorchRec
-  hands the dense gradient to the dense optimizer instead). A batch's ids determine the rows that it
-  touches. During the input dist the ranks exchange lists of these rows and merge the lists in row
-  order, equal rows in rank order; this overlaps with the compute of the previous batch. The
+  A row is updated once, with the sum of all ranks' gradients (src/RULES.md, rule A13). TorchRec
+  instead passes the dense gradient to the dense optimizer. A batch's ids determine the rows that it
+  touches. During the input dist, the ranks exchange lists of these rows and merge them in row
+  order, and in rank order for equal rows. This overlaps with the compute of the previous batch. The
   backward sends the gradients in the order of the lists. All ranks then make the same additions in
-  the same order, so the replicas stay equal bit for bit, and nothing waits for the host. A single
-  rank updates the table as its owner does.
+  the same order, so the replicas stay equal bit for bit. Nothing waits for the host. A single rank
+  updates the table as its owner.
 
-  For sequence tables that are not averaged, a batch's distinct rows are looked up once; the lists
-  carry the gradients of these rows.
+  For sequence tables that are not averaged, each distinct row of a batch is looked up once, and its
+  gradient is sent.
 
-  Cost per step and rank, with n distinct rows in its batch and N in all ranks' batches: n
-  row_stride floats and 8 n bytes of rows go to every rank; memory for 4 N row_stride + 8 N bytes,
-  and 16 N bytes for each batch in flight.
+  Cost per step and rank, with n distinct rows in its batch and N in all ranks' batches: it sends n
+  row_stride floats and 8 n bytes of row indices to every rank. It needs 4 N row_stride + 8 N bytes
+  of memory, and 16 N bytes for each batch in flight.
 */
 #include "core/events.h"
 #include "shard/sequence.h"
 
-/* The rows of all ranks' batches: list after list, sorted by rank. */
+/* The row lists of all ranks' batches, one after the other, in the order of ranks. */
 typedef struct {
   /*
-    [2, W, n_tables] numbers of distinct rows: this rank's, once for each rank; then every rank's
+    [2, W, n_tables] numbers of distinct rows: first this rank's numbers, repeated for each rank,
+    then every rank's numbers
   */
   int64_t *told;
-  int64_t *begin;           /* [W * n_tables + 1] where each list begins */
-  int64_t *counts, *displs; /* [W] rows of each rank */
-  const int64_t *rows;      /* rows of this rank's lists */
-  TrsDeviceBuffer merged;   /* int64 [2, N]: sorted keys of rows; places of their gradients */
+  int64_t *begin;           /* [W * n_tables + 1] index of each list's first row */
+  int64_t *counts, *displs; /* [W] number of rows of each rank, and their displacements */
+  const int64_t *rows;      /* the rows in this rank's lists */
+  /* int64 [2, N]: the rows as sorted keys, and the indices of their gradients */
+  TrsDeviceBuffer merged;
   TrsCounts request;
 } TrsRowLists;
 
 typedef struct {
   int n_tables;
-  const TrsTbeTable *table; /* [n_tables] in the order of the lookup */
-  int64_t row_stride;       /* floats from one row's gradient to the next: D of the widest table */
-  int64_t *row_begin;       /* [n_tables + 1] where this rank's lists begin */
+  const TrsTbeTable *table; /* [n_tables] the lookup's tables, in its order */
+  /* floats from the gradient of one row to the next: the width of the widest table */
+  int64_t row_stride;
+  int64_t *row_begin; /* [n_tables + 1] index of the first row of each of this rank's lists */
   TrsRowLists lists[TRS_TRAINING_SLOTS];
-  TrsDeviceBuffer rows, all_rows; /* int64, of the batch whose input dist is under way */
+  TrsDeviceBuffer rows, all_rows; /* int64, row lists of the batch that is in the input dist */
   TrsDeviceBuffer grads, all_grads;
   TrsRequest rows_request, grads_request;
   /*
-    A workspace for updates. The group's workspace is used by the next batch's input dist at the
-    same time.
+    The workspace of updates. The next batch's input dist uses the group's workspace at the same
+    time.
   */
   TrsWorkspace update;
-  /* The remaining fields are for sequence tables. */
+  /* The remaining fields are used for sequence tables. */
   TrsSequence sequence;
-  TrsDeviceBuffer distinct_rows; /* numbers of rows, distinct within each table */
+  TrsDeviceBuffer distinct_rows; /* row indices, distinct within each table */
 } TrsDataParallel;
 
 static PetscErrorCode setup_data_parallel(TrsSharding sharding)
@@ -102,7 +105,7 @@ static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
 
 /* --- the rows of a batch --- */
 
-/* True if nothing travels: a single rank updates pooled tables directly. */
+/* True if nothing is sent: there is one rank, and it updates pooled tables directly. */
 static PetscBool is_alone(TrsSharding sharding)
 {
   const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
@@ -110,7 +113,7 @@ static PetscBool is_alone(TrsSharding sharding)
   return (PetscBool)(sharding->context->groups->world->size == 1 && !dp->sequence.piece);
 }
 
-/* The row lists of the slot's batch; NULL: the batch needs none. */
+/* The row lists of the slot's batch. NULL: the batch does not need any. */
 static TrsRowLists *lists_of(TrsSharding sharding, const TrsShardingSlot *slot)
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
@@ -119,7 +122,10 @@ static TrsRowLists *lists_of(TrsSharding sharding, const TrsShardingSlot *slot)
   return i < TRS_TRAINING_SLOTS && !is_alone(sharding) ? &dp->lists[i] : NULL;
 }
 
-/* Send the lengths of this rank's row lists to all ranks. List t begins at rows[row_begin[t]]. */
+/*
+  Send the lengths of this rank's row lists to all ranks. The list of table t begins at
+  rows[row_begin[t]].
+*/
 static PetscErrorCode tell_rows(TrsSharding sharding, TrsRowLists *lists, const int64_t *row_begin,
                                 const int64_t *rows)
 {
@@ -153,7 +159,7 @@ static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Number of rows in all ranks' lists. */
+/* The total number of rows in all ranks' lists. */
 static int64_t n_of_all(const TrsDataParallel *dp, int W, const TrsRowLists *lists)
 {
   return lists->begin[(int64_t)W * dp->n_tables];
@@ -222,7 +228,7 @@ static PetscErrorCode forward_wait_data_parallel(TrsSharding sharding, TrsShardi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Send the gradients of this rank's rows, dp->grads, to all ranks. */
+/* Send dp->grads, the gradients of this rank's rows, to all ranks. */
 static PetscErrorCode send_gradients(TrsSharding sharding, TrsStream stream, const TrsRowLists *lists)
 {
   const TrsComm comm = sharding->context->groups->world;
@@ -272,7 +278,10 @@ static PetscErrorCode backward_wait_data_parallel(TrsSharding sharding, TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Only a single rank sorts here; the rows of several ranks are sorted when they are listed. */
+/*
+  Sort the ids, but only if there is one rank. The rows of several ranks are sorted when they are
+  listed.
+*/
 static PetscErrorCode sort_replicas(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   PetscFunctionBegin;

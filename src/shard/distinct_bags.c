@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Payload: distinct bags (-ebc_variable_batch). If several samples of a rank have equal bags of a
-  feature, one sample sends the bag and gets its pooled row; the others copy that row.
+  feature, the bag is sent once. Its pooled row comes back once and is copied for all of these
+  samples.
 
     own ids
     --find distinct bags, cut by rows--> [my host's entries][bags of all ranks]
     --lookup, exchanges of pooled.c--> [bags, D] of each entry
     --expand--> model's matrix
 
-  The kernels need the same number of bags for all features. Features are therefore cut and looked
-  up with as many bags as the longest feature has; the additional bags are empty. The host learns
-  the numbers of distinct bags when it sends the counts, in the one wait that all groups share.
+  The kernels need the same number of bags for all features. Features with fewer bags therefore get
+  additional empty bags before they are cut and looked up. The host receives the numbers of distinct
+  bags when it sends the counts. All groups share this one wait.
 
-  Pooled rows travel as a flat vector: for each source in the order of arrival, for each entry,
-  [bags, D].
+  Pooled rows are sent as a flat vector. For each source in the order of arrival, and for each
+  entry, it has a matrix [bags, D].
 
   Source: TorchRec TwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsAllToAll,
           RwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsReduceScatter,
@@ -24,41 +25,45 @@
 #include "sparse/unique_bags.h"
 
 typedef struct {
-  /* bags and first id of each list that is sent: TrsUniqueBagsTake() */
+  /* number of bags and first id of each list that is sent: TrsUniqueBagsTake() */
   TrsPinnedBuffer limits;
-  TrsDeviceBuffer inverse;       /* int64 [n_entries][B] each sample's bag */
-  TrsDeviceBuffer offsets;       /* offsets of the arrived bags, empty ones included */
-  TrsTbeOccurrences occurrences; /* a training batch's samples, sorted by bag; or NULL */
+  TrsDeviceBuffer inverse;       /* int64 [n_entries][B] index of each sample's bag */
+  TrsDeviceBuffer offsets;       /* offsets of the bags that arrived, including the empty bags */
+  TrsTbeOccurrences occurrences; /* samples of a training batch, sorted by bag, or NULL */
 } TrsDistinctBatch;
 
 typedef struct {
-  PetscBool cuts;      /* bags are cut by rows, so means are divided at the sample */
-  PetscBool repeats;   /* the entries differ from the group's features */
-  int n_sent, n_local; /* features sent to all ranks, entries of this rank */
+  /* true: the rows of tables are cut, so means are divided on the sample's rank */
+  PetscBool cuts;
+  PetscBool repeats;   /* true: the entries are not the same as the group's features */
+  int n_sent, n_local; /* number of features sent to all ranks, and of entries on this rank */
   /*
-    [n_sent] each item that is sent: a feature of the batch (a bucket if bags are cut), and its list
-    of bags
+    [n_sent] for each item that is sent: its feature in the batch (its bucket if `cuts`), and its
+    list of bags
   */
   int *block, *list;
-  int64_t *dims;            /* [n_entries] columns of each entry */
-  int64_t *columns;         /* [n_entries] first column of each entry in the model's matrix */
-  const int64_t *local_dim; /* [n_local] columns of this rank's entries: part of dims */
+  int64_t *dims;    /* [n_entries] number of columns of each entry */
+  int64_t *columns; /* [n_entries] first column of each entry in the model's matrix */
+  /* [n_local] number of columns of each entry on this rank, a part of dims */
+  const int64_t *local_dim;
   TrsDistinctBatch batch[TRS_SHARD_SLOTS];
-  /* The next fields belong to the input dist, which serves one batch at a time. */
+  /* The next fields are used by the input dist, which handles one batch at a time. */
   TrsUniqueBags bags;
   TrsBuffer id_begin;
   TrsDeviceBuffer device_limits, inverse; /* inverse: int64 [n_features][B] */
   /* [n_entries] copies from `inverse` to the slot's inverse */
   TrsRowsCopy *repeat;
-  /* The remaining fields belong to the forward and backward, which serve one batch at a time. */
+  /* The remaining fields are used by the forward and backward, which handle one batch at a time. */
   TrsWorkspace workspace;
   TrsRowsCopy *copy;  /* [W * n_local] */
   int64_t *first_bag; /* [n_local] */
-  int64_t *chunks;    /* [L] floats for the sources with each place in a host */
-  int64_t *strides;   /* [n_entries] distinct bags in this rank's batch */
-  int64_t *displs;    /* [n_entries + 1] floats before each entry's rows */
-  int64_t *ahead;     /* [2 n_entries + 1] strides and displs for the batch that is being sorted */
-  /* [H][n_local] bags from the rank with this rank's place in each host */
+  /* [L] number of floats for the sources that have the same position within their hosts */
+  int64_t *chunks;
+  int64_t *strides; /* [n_entries] number of distinct bags in this rank's batch */
+  int64_t *displs;  /* [n_entries + 1] number of floats before each entry's rows */
+  int64_t *ahead;   /* [2 n_entries + 1] strides and displs of the batch that is being sorted */
+  /* [H][n_local] number of bags from one rank of each host, which has this rank's position in
+     its host */
   int64_t *host_strides;
   TrsDeviceBuffer flat;
   TrsPooledChunks intra;     /* exchange of floats inside the host; NULL: shards have all rows */
@@ -66,7 +71,7 @@ typedef struct {
   TrsVariableExpand expand;
 } TrsDistinctBags;
 
-/* List the features sent to each rank, and the columns that come back. */
+/* List the features that are sent to each rank, and the columns that come back. */
 static void list_sent(TrsSharding sharding, TrsDistinctBags *d)
 {
   const TrsRoute *route = &sharding->route;
@@ -164,7 +169,7 @@ static PetscErrorCode destroy_distinct_bags(TrsSharding sharding)
 
 /* --- input dist --- */
 
-/* Count the batch's ids in all entries, before repeated bags are left out. */
+/* Count the batch's ids in all entries, before repeated bags are removed. */
 static PetscErrorCode count_ids(TrsSharding sharding, TrsDistinctBags *d, const TrsKjt *batch,
                                 TrsStream stream, int64_t *n)
 {
@@ -186,7 +191,7 @@ static PetscErrorCode count_ids(TrsSharding sharding, TrsDistinctBags *d, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy each feature's inverse indices to all its entries. */
+/* Copy the inverse indices of each feature to all entries of this feature. */
 static PetscErrorCode repeat_inverse(TrsSharding sharding, const TrsDistinctBags *d, TrsDistinctBatch *own,
                                      int64_t B, TrsStream stream)
 {
@@ -229,7 +234,7 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
         &(TrsTakenBags){&lists, slot->batch, route->n_entries, route->feature, route->place, n}, NULL,
         &route->entries));
     PetscCall(TrsRouteCut(sharding, stream, &route->entries, NULL, &route->cut));
-    lists.sample = NULL; /* take the first bags of the buckets */
+    lists.sample = NULL; /* take the first bags of each bucket */
     from = &route->cut;
   }
   PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags,
@@ -239,8 +244,9 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
 }
 
 /*
-  Make an ordinary batch from the arrived bags, by padding every feature to the number of bags of
-  the longest. The padded batch has other lengths than the bags that arrived.
+  Make an ordinary batch from the bags that arrived. Every feature is padded with empty bags up to
+  the number of bags of the longest feature. The padded batch therefore has other lengths than the
+  bags that arrived.
 */
 static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
@@ -264,13 +270,13 @@ static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, 
 
 /* --- rows --- */
 
-/* Find each entry's rows that come back for this rank's batch. */
+/* Find the rows of each entry that come back for this rank's batch. */
 static void find_own_rows(const TrsSharding sharding, const TrsDistinctBags *d, const TrsShardingSlot *slot,
                           int64_t *strides, int64_t *displs)
 {
   const TrsRoute *route = &sharding->route;
 
-  /* A host's buckets are adjacent; each has all entries of the host. */
+  /* A host's buckets are adjacent. Each bucket has all entries of the host. */
   for (int h = 0; h < route->H; h++)
     for (int first = route->host_entry[h], e = first; e < route->host_entry[h + 1]; e++)
       strides[e] = slot->send.strides[first * (d->cuts ? route->L : 1) + e - first];
@@ -279,7 +285,7 @@ static void find_own_rows(const TrsSharding sharding, const TrsDistinctBags *d, 
 }
 
 /*
-  Count the batch's rows that are sent and received. Returns the number of floats in the flat
+  Count the rows of the batch that are sent and received. Returns the number of floats in the flat
   vector.
 */
 static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsShardingSlot *slot,
@@ -301,7 +307,8 @@ static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsSha
 }
 
 /*
-  Copy the lookup's matrix, [bags of the longest feature, local_dim], to the flat vector, or back.
+  Copy the lookup's matrix [bags of the longest feature, local_dim] to the flat vector, or the flat
+  vector to this matrix.
 */
 static PetscErrorCode copy_flat(TrsSharding sharding, const TrsDistinctBags *d, TrsStream stream,
                                 const int64_t *source_strides, const float *from, float *to,
@@ -386,7 +393,7 @@ static PetscErrorCode forward_wait_distinct_bags(TrsSharding sharding, TrsShardi
   PetscFunctionBegin;
   if (d->intra) PetscCall(TrsPooledChunksWait(d->intra, stream, &recv));
   if (d->intra && d->cross) {
-    float *summed; /* from GradWait on: the gradient of these sums */
+    float *summed; /* after GradWait: the gradient of these sums */
     PetscCall(TrsPooledChunksGradBuffer(d->intra, &summed));
     PetscCall(TrsVariableAllToAllStart(d->cross, stream, summed, d->host_strides, d->strides));
   }
@@ -433,7 +440,7 @@ static PetscErrorCode backward_wait_distinct_bags(TrsSharding sharding, TrsShard
 
   PetscFunctionBegin;
   (void)grad;
-  /* The gradients from other hosts arrive in the memory from which intra sends them. */
+  /* The gradients from other hosts arrive in the memory from which `intra` sends them. */
   if (d->cross) PetscCall(TrsVariableAllToAllGradWait(d->cross, stream, &flat));
   if (d->cross && d->intra) PetscCall(TrsPooledChunksGradStart(d->intra, stream));
   if (d->intra) PetscCall(TrsPooledChunksGradWait(d->intra, stream, &flat));

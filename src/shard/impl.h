@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The data of a ShardedEmbeddingBagCollection, shared by sharded_ebc.c (batches) and
-  sharded_ebc_state.c (tensors in files). Internal to shard/.
+  The data of a ShardedEmbeddingBagCollection. sharded_ebc.c (batches) and sharded_ebc_state.c
+  (tensors in files) use it. Internal to shard/.
 */
 #pragma once
 
@@ -15,14 +15,14 @@ struct TrsShardedEbcImpl {
   int replicas; /* TrsShardedEbcConfig.replicas */
   TrsCopies copies;
   int n_groups;
-  TrsSharding *group; /* [n_groups], allocated for one group per table */
-  /* The groups with an exchange, as TrsKjtExchangeStartSplits() takes them. */
+  TrsSharding *group; /* [n_groups]; the memory is large enough for one group per table */
+  /* The groups with an exchange, as arguments of TrsKjtExchangeStartSplits(). */
   int n_exchanges[TRS_SHARD_SLOTS];
   TrsKjtExchange *exchange[TRS_SHARD_SLOTS]; /* [n_exchanges] */
   const TrsKjt **send[TRS_SHARD_SLOTS];      /* [n_exchanges] */
-  /* float: the position of each id in its bag, if a group needs positions */
+  /* floats: the position of each id in its bag, if a group needs positions */
   TrsDeviceBuffer positions[TRS_SHARD_SLOTS];
-  /* The stream and the event that files wait for (TrsShardedEbcAddState). */
+  /* The stream and the event for which files wait (TrsShardedEbcAddState). */
   TrsStream state_stream;
   TrsEvent state_after;
 };

@@ -6,14 +6,17 @@
 
 #include <string.h>
 
-/* The kind of a table: the ids' weights, or rows that are not pooled. */
+/* The kind of a table, by the weights of its ids. TRS_LOCAL_ROWS: the rows are not pooled. */
 typedef enum { TRS_LOCAL_PLAIN, TRS_LOCAL_WEIGHTED, TRS_LOCAL_POSITIONS, TRS_LOCAL_ROWS } TrsLocalKind;
 
-/* Neighbouring tables of one kind. Rows that are not pooled have a group for each table. */
+/*
+  Neighbouring tables of one kind, which one lookup handles. Each table whose rows are not pooled
+  has a group of its own.
+*/
 typedef struct {
   TrsLocalKind kind;
   int table, n_tables;
-  /* the first feature among the features of all tables, and their number */
+  /* index of the first feature among all tables' features, and the number of features */
   int feature, n_features;
   TrsLookup lookup;
 } TrsLocalGroup;
@@ -24,8 +27,8 @@ struct TrsLocalTablesImpl {
   const TrsTableConfigs *tables;
   int n_groups;
   TrsLocalGroup *group;      /* [n_groups] */
-  TrsDeviceBuffer positions; /* float [N] */
-  TrsDeviceBuffer rows;      /* float [N, embedding_dim] of the current table */
+  TrsDeviceBuffer positions; /* float [N] position of each id in its bag */
+  TrsDeviceBuffer rows;      /* float [N, embedding_dim] rows of the current table */
 };
 
 static TrsLocalKind kind_of(const TrsTableConfig *table)
@@ -76,7 +79,7 @@ PetscErrorCode TrsLocalTablesCreate(const TrsComputeOps *compute, const TrsEmbed
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&l));
-  *local = l; /* Destroy frees it after an error */
+  *local = l; /* return it now, so that Destroy frees it after an error */
   l->device = shards->device;
   l->compute = compute;
   l->tables = shards->tables;
@@ -111,8 +114,9 @@ static PetscErrorCode set_positions(TrsLocalTables l, TrsKjt *ids)
 }
 
 /*
-  Look up a row for each id, and turn the rows into the vectors that the model uses. The row of id i
-  is row i of the buffer, so the pages of other features' ids are not touched.
+  Look up a row for each id of a table, and turn the rows into the vectors that the model uses. The
+  row of id i is stored at row i of the buffer. Memory pages for the ids of other features are
+  therefore not touched.
 */
 static PetscErrorCode pool_rows(TrsLocalTables l, const TrsLocalGroup *group, const TrsKjt *batch,
                                 const TrsKjt *ids, const TrsPooledMatrix *pooled)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Lookups for a forward if one rank has all tables whole, without routes and exchanges. The vectors
-  have the same bits as those of sharded tables (sharded_ebc.h). For devices with host memory.
+  Lookups for a forward on one rank that has all tables whole. They need no routes and no exchanges.
+  The vectors equal those of sharded tables bit for bit (sharded_ebc.h). For devices with host
+  memory.
 */
 #pragma once
 
@@ -13,12 +14,12 @@ typedef struct TrsLocalTablesImpl *TrsLocalTables;
 /*
   TrsLocalTablesCreate - Create the lookups of all tables.
 
-  Not collective. The arguments are borrowed. Several threads may share one set of shards, each
-  thread with its own local tables.
+  Not collective. The arguments are borrowed. Several threads may use the same shards if each thread
+  creates its own local tables.
 
-  In:     shards    every table whole
+  In:     shards    must have every table whole
           columns   [features] first columns of the features' vectors (src/RULES.md, rule A2)
-          position  [features] position weights of the features that have them
+          position  [features] position weights, for features that have them
 */
 PetscErrorCode TrsLocalTablesCreate(const TrsComputeOps *compute, const TrsEmbeddingShards *shards,
                                     const int64_t *columns, const TrsPositionWeight *position,
@@ -30,8 +31,9 @@ PetscErrorCode TrsLocalTablesDestroy(TrsLocalTables *local);
 
   Not collective.
 
-  In:     batch   the samples' ids, with offsets, features in the order of src/RULES.md, rule A2
-  Out:    pooled  has the columns given to Create
+  In:     batch   the samples' ids, with offsets; the features have the order of src/RULES.md, rule
+                  A2
+  Out:    pooled  must have the columns that Create got
 */
 PetscErrorCode TrsLocalTablesForward(TrsLocalTables local, const TrsKjt *batch,
                                      const TrsPooledMatrix *pooled);

@@ -1,49 +1,51 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: rows in order, with -reproducible, for tables whose sums a plan would cut. Sums are never
-  made in parts: pooled rows are summed on the sample's rank in the bag's order, and a row's
-  gradients are summed on the row's rank in the order of the global batch. Shards with all rows do
-  so in any case. So all sharding types give the same bits on any number of ranks.
+  Payload: rows in order. It is used with -reproducible for tables whose sums would otherwise be
+  made in parts on several ranks. Here each sum is made on one rank. Pooled rows are summed on the
+  sample's rank, in the bag's order. A row's gradients are summed on the row's rank, in the order of
+  the global batch. Shards with all rows do this in any case. All sharding types thus give the same
+  bits on any number of ranks.
 
     row_wise, table_row_wise, grid_shard:
       own ids --route--> ids of my rows --lookup--> a row for each id
       --all-to-all--> rows in the order in which ids were sent
       --pool by the bags, divide means--> model's matrix
-      (rows_in_place.c copies only rows that travel, if the host can read the tables)
-    data_parallel: a rank looks up its own samples' rows; only for the update, ids go to all ranks
-    Backward: the pooled gradients of all samples go to every rank that has rows of the feature,
-      [G, D] there, in the order of samples.
+      (if the host can read the tables, rows_in_place.c copies only rows that are sent)
+    data_parallel: a rank looks up its own samples' rows; ids are sent to all ranks only for the
+      update
+    Backward: the pooled gradients of all samples are sent to every rank that has rows of the
+      feature. There they are a matrix [G, D] in the order of samples.
 
-  Cost: the forward sends a row for each id instead of one for each bag; data_parallel sends ids and
-  gradients to all ranks instead of touched rows.
+  Cost: the forward sends a row for each id instead of a row for each bag. data_parallel sends ids
+  and gradients to all ranks instead of touched rows.
 */
 #include "shard/rows_in_place.h"
 
 #include <string.h>
 
-/* A batch's ids by entry; if rows travel, also the place to which each id was sent. */
+/* A batch's ids by entry. If rows are sent, also the position at which each id was sent. */
 typedef struct {
   TrsKjt ids;
   TrsDeviceBuffer places;
 } TrsOrderedBatch;
 
 typedef struct {
-  int *repeat; /* data_parallel: [W * n_entries] the entry that is sent at each place */
+  int *repeat; /* data_parallel: [W * n_entries] the entry that is sent at each position */
   TrsOrderedBatch batch[TRS_SHARD_SLOTS];
-  /* The next fields are for the forward by rows. */
-  int64_t row_dim; /* floats from one row to the next in messages: D of the widest entry */
+  /* The next fields are used by the forward that sends rows. */
+  int64_t row_dim; /* floats from one row to the next in messages: the width of the widest entry */
   TrsDeviceBuffer rows, arrival;
   TrsSequenceAllToAll rows_dist;
-  /* [n_entries] the arrived rows as tables, in which ids are places */
+  /* [n_entries] the rows that arrived, as tables; their ids are positions */
   TrsTbeTable *arrived;
   TrsTbeFeature *pool_feature;
   TrsTbe pool;
   TrsWorkspace pool_workspace;
-  TrsRowsInPlace in_place; /* replaces this forward if the tables allow it; or NULL */
-  /* The next field is for the forward of data_parallel. */
+  TrsRowsInPlace in_place; /* replaces this forward if the tables allow it; otherwise NULL */
+  /* The next field is used by the forward of data_parallel. */
   TrsLookup local;
-  /* The remaining fields are for the backward. */
-  int64_t *dims; /* [W] gradient columns for each rank that has some of their rows */
+  /* The remaining fields are used by the backward. */
+  int64_t *dims; /* [W] number of gradient columns that are sent to each rank */
   int64_t *send_counts, *send_displs, *recv_counts, *recv_displs;
   const float **send_block; /* [W] */
   TrsDeviceBuffer send_grad, recv_grad;
@@ -55,7 +57,7 @@ static PetscBool is_replicated(const TrsSharding sharding)
   return (PetscBool)(sharding->ops == &trs_payload_ordered_replicas);
 }
 
-/* Describe how the arrived rows of each entry are pooled. */
+/* Describe how the rows of each entry that arrived are pooled. */
 static PetscErrorCode setup_rows(TrsSharding sharding, TrsOrdered *o)
 {
   const TrsShardingContext *context = sharding->context;
@@ -181,7 +183,9 @@ static PetscErrorCode forward_start_rows(TrsSharding sharding, TrsShardingSlot *
   PetscCall(TrsDeviceBufferReserve(context->device, &o->rows, bytes));
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->arrival, bytes));
   PetscCall(context->device->zero(o->rows.data, bytes,
-                                  stream)); /* pruned ids go to rank 0, which may have no rows */
+                                  /* ids without a row (pruned) go to rank 0, which may have no rows
+                                     */
+                                  stream));
   PetscCall(TrsLookupForwardRows(sharding->lookup, stream, &slot->recv, (float *)o->rows.data, o->row_dim));
   PetscCall(TrsKjtExchangeRowsToArrival(slot->exchange, stream, o->row_dim, (const float *)o->rows.data,
                                         (float *)o->arrival.data));
@@ -211,7 +215,8 @@ static PetscErrorCode forward_wait_rows(TrsSharding sharding, TrsShardingSlot *s
   }
   PetscCall(TrsSequenceAllToAllWait(o->rows_dist, stream, &rows));
   for (int e = 0; e < sharding->route.n_entries; e++) {
-    memcpy(&o->arrived[e].weight, &rows, sizeof(rows)); /* a forward only reads the rows */
+    /* a const pointer becomes a plain one here, because a forward only reads the rows */
+    memcpy(&o->arrived[e].weight, &rows, sizeof(rows));
     o->arrived[e].rows = ids->n_values;
   }
   if (input.batch > 0)
@@ -249,7 +254,7 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   int64_t n_send = 0, n_recv = 0;
 
   PetscFunctionBegin;
-  /* allowed in place, as in pooled.c */
+  /* allowed in place, because only this group uses these columns, and reads them once */
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   for (int q = 0; q < comm->size; q++) {
     o->send_displs[q] = n_send;
@@ -261,7 +266,8 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   }
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(context->device, &o->recv_grad, n_recv * (int64_t)sizeof(float)));
-  for (int q = 0; q < comm->size; q++) /* own gradients go where they would arrive */
+  /* copy this rank's gradients to the memory in which they would arrive */
+  for (int q = 0; q < comm->size; q++)
     o->send_block[q] = q == comm->rank ? (const float *)o->recv_grad.data + o->recv_displs[q]
                                        : (const float *)o->send_grad.data + o->send_displs[q];
   PetscCall(TrsRouteGatherRuns(sharding, stream, B, grad, o->send_block, o->dims));

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: pooled rows. Bags travel to their tables' shards; a pooled row for each bag travels back.
+  Payload: pooled rows. Bags are sent to their tables' shards, and a pooled row for each bag is sent
+  back.
 
     own ids
     --route--> [my host's entries][G], ids of my rows
     --lookup--> sums of my rows, [G, D of my host]
-    --reduce-scatter inside the host--> sums for the sources that have my place in their hosts
+    --reduce-scatter inside the host--> sums for the sources that have my position in their hosts
     --all-to-all across the hosts--> [B, D_h] from each host h
     --copy columns--> model's matrix
 
-  If shards have all rows, rows and their gradients have the type of the model's matrix: bf16 rows
-  travel as they are. Partial sums are fp32, and encoded in messages; their means are divided by the
-  length at the sample before they are rounded to bf16.
+  If shards have all rows, rows and their gradients have the type of the model's matrix, so bf16
+  rows are sent without encoding. Partial sums are fp32, and messages encode them. For a mean, the
+  sample's rank divides the sum by the bag's length, and then rounds the mean to bf16.
 
   TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD and
-  TRS_GRID_WORLD_BY_HOSTS have no all-to-all, because there is one host; the reduce-scatter of the
-  latter has two levels (dist/pooled_chunks.h). The backward takes the same steps in reverse order,
-  and gradients replace rows. Means are divided in the lookup if a shard has all rows, else at the
-  sample.
+  TRS_GRID_WORLD_BY_HOSTS have no all-to-all, because there is one host. The reduce-scatter of
+  TRS_GRID_WORLD_BY_HOSTS has two levels (dist/pooled_chunks.h). The backward makes the same steps
+  in reverse order, with gradients instead of rows. If a shard has all rows, the lookup divides sums
+  to get means. Otherwise the sample's rank divides them.
 
-  If the model reads vectors in place, whole rows are not copied: the model reads a row in its
-  block, which is its owner's memory inside a host, and writes the gradient there.
+  If the model reads vectors in place, whole rows are not copied. The model reads a row in its
+  block, and writes the gradient there. Inside a host, the block is the memory of the row's owner.
 
-  A feature is sent once for every column block of its table; two column shards on one rank remain
-  two tables. On one rank nothing travels: the lookup works on the model's matrices, unless an
-  encoding would change the rows or gradients go on to other copies of the tables.
+  A feature is sent once for every column block of its table. Two column shards on one rank remain
+  two tables. On one rank nothing is sent. The lookup works on the model's matrices, unless an
+  encoding would change the rows, or gradients are also sent to other copies of the tables.
 
   Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding,
           TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (a mean divides by the exact
@@ -33,36 +34,39 @@
 */
 #include "shard/sharding.h"
 
-/* Columns of a mean feature in a host's fp32 block. */
+/* Some columns of a feature with pooling mean in a host's fp32 block. */
 typedef struct {
-  int block, feature; /* the feature's number in the model */
+  int block, feature; /* the feature's index in the model */
   int64_t block_column, cols;
 } TrsBlockMean;
 
 typedef struct {
-  PetscBool alone;     /* one rank without encoding: nothing travels */
-  PetscBool as_is;     /* the group's features are the model's, in order */
-  PetscBool divides;   /* means are divided at the sample */
-  PetscBool in_place;  /* the model reads whole rows in the blocks, and writes gradients there */
-  int64_t *dims;       /* [H] columns of each host */
-  int64_t *chunk_rows; /* [L] number of samples of the sources with each place in a host */
-  int64_t *host_batch; /* [H] number of samples of the rank with this rank's place in each host */
-  const float **block; /* [H] arrived rows of each host, or gradients for it */
+  PetscBool alone;   /* true: there is one rank without encoding, so nothing is sent */
+  PetscBool as_is;   /* true: the group's features are the model's features, in the same order */
+  PetscBool divides; /* true: this rank divides the sums of its samples to get means */
+  /* true: the model reads whole rows in the blocks, and writes gradients there */
+  PetscBool in_place;
+  int64_t *dims; /* [H] number of columns of each host */
+  /* [L] number of samples of the sources that have the same position within their hosts */
+  int64_t *chunk_rows;
+  /* [H] number of samples of one rank of each host, which has this rank's position in its host */
+  int64_t *host_batch;
+  const float **block; /* [H] the rows that arrived from each host, or the gradients for it */
   int n_means;
-  /* [n_means] divided in blocks; NULL: means are divided in the model's matrix */
+  /* [n_means] columns that are divided in blocks; NULL: means are divided in the model's matrix */
   TrsBlockMean *mean;
   TrsMeanColumns *divided; /* [n_means] scratch */
   TrsPooledChunks intra;   /* exchange inside the host; NULL: shards have all rows */
   TrsPooledAllToAll cross; /* exchange across the hosts; NULL: there is one host */
 } TrsPooled;
 
-/* True if an exchange with these options keeps one rank's rows unchanged. */
+/* True if an exchange with these options does not change the rows on one rank. */
 static PetscBool is_plain(const TrsPooledDistOptions *options)
 {
   return (PetscBool)(options->forward.kind == TRS_CODEC_FP32 && options->backward.kind == TRS_CODEC_FP32);
 }
 
-/* True if the codec keeps bf16 rows unchanged. */
+/* True if the codec does not change bf16 rows. */
 static PetscBool keeps_bf16(const TrsCodec *codec)
 {
   return (PetscBool)(codec->kind == TRS_CODEC_FP32 ||
@@ -70,8 +74,8 @@ static PetscBool keeps_bf16(const TrsCodec *codec)
 }
 
 /*
-  The type of whole rows. bf16 rows travel without a codec, as half as many floats, so every rank's
-  row must have an even number of columns.
+  The type of whole rows. bf16 rows are sent without a codec, as half as many floats. For this, each
+  rank's row must have an even number of columns.
 */
 static TrsDType type_of_rows(TrsSharding sharding)
 {
@@ -108,14 +112,17 @@ static PetscErrorCode create_cross(TrsSharding sharding, TrsPooled *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List columns of a mean feature in a host's block. */
+/* Add columns of a mean feature to the list, with their position in a host's block. */
 static void add_mean(TrsPooled *p, int block, int feature, int64_t block_column, int64_t cols)
 {
   p->mean[p->n_means++] = (TrsBlockMean){
       .block = block, .feature = feature, .block_column = block_column, .cols = cols};
 }
 
-/* List a mean feature in each block that has it whole. Returns true if there is such a block. */
+/*
+  Add a mean feature to the list for each block that has all of its columns. Returns true if there
+  is such a block.
+*/
 static PetscBool add_whole_mean(TrsPooled *p, const TrsRoute *route, int feature, int64_t dim)
 {
   PetscBool found = PETSC_FALSE;
@@ -128,7 +135,7 @@ static PetscBool add_whole_mean(TrsPooled *p, const TrsRoute *route, int feature
   return found;
 }
 
-/* List the columns of a mean feature, which begin at the model's column `first`, run by run. */
+/* Add a mean feature to the list, run by run. Its columns begin at the model's column `first`. */
 static void add_means_of_runs(TrsPooled *p, const TrsRoute *route, int feature, int64_t first, int64_t dim)
 {
   for (int r = 0; r < route->n_runs; r++) {
@@ -139,7 +146,7 @@ static void add_means_of_runs(TrsPooled *p, const TrsRoute *route, int feature, 
   }
 }
 
-/* List the columns of mean features in the hosts' blocks. */
+/* List the columns of all mean features in the hosts' blocks. */
 static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
 {
   const TrsRoute *route = &sharding->route;
@@ -162,9 +169,9 @@ static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
 }
 
 /*
-  Divide the means in fp32 blocks, if means are not copied to the model's matrix or if a division in
-  a bf16 matrix would round again. Meanwhile only this rank uses a block in its owner's memory; a
-  device's blocks are always here. Not collective.
+  Divide the sums of means in fp32 blocks. Used if means are not copied to the model's matrix, or if
+  a division in a bf16 matrix would round once more. At this time only this rank uses a block in its
+  owner's memory. A device's blocks are always in this rank's memory. Not collective.
 */
 static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
@@ -216,7 +223,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross) PetscCall(create_cross(sharding, p));
   if (p->in_place && has_cross) TrsPooledAllToAllSetInPlace(p->cross);
-  /* The sums of one rank are its rows themselves. */
+  /* On one rank, the sums are the rows themselves. */
   sharding->lends_rows = (PetscBool)(p->in_place && route->L == 1);
   if (p->divides && (context->rows != TRS_FP32 || p->in_place)) PetscCall(list_means(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
@@ -281,7 +288,7 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the places in which whole rows have arrived. The model may overwrite these blocks. */
+/* Set the addresses at which whole rows have arrived. The model may overwrite these blocks. */
 static void place_whole(TrsSharding sharding, const TrsPooledMatrix *pooled)
 {
   const TrsPooled *p = (const TrsPooled *)sharding->data;
@@ -303,7 +310,7 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
   PetscFunctionBegin;
   if (p->intra) PetscCall(TrsPooledChunksWait(p->intra, stream, &p->block[0]));
   if (p->intra && p->cross) {
-    float *summed; /* from GradWait on: the gradient of these sums */
+    float *summed; /* after GradWait: the gradient of these sums */
     PetscCall(TrsPooledChunksGradBuffer(p->intra, &summed));
     PetscCall(TrsPooledAllToAllStart(p->cross, stream, summed, p->host_batch));
   }
@@ -329,11 +336,12 @@ static PetscErrorCode forward_end_pooled(TrsSharding sharding, TrsStream stream)
 }
 
 /*
-  Find the blocks from which gradients are sent to each host. Own gradients go to the owner's place.
+  Find the blocks from which gradients are sent to each host. Gradients for this rank's own rows go
+  directly to the memory of their owner.
 */
 static PetscErrorCode find_grad_blocks(TrsPooled *p, const TrsRoute *route, int own)
 {
-  static const int64_t one_block = 0; /* displacement of the only host's block */
+  static const int64_t one_block = 0; /* displacement of the block if there is one host */
   const int64_t *displs = &one_block;
   float *send, *stays = NULL;
 
@@ -356,7 +364,8 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
   const TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
-  /* Dividing in place is allowed: only this group uses these columns, and reads them once. */
+  /* Dividing in place is allowed, because only this group uses these columns, and reads them
+     once. */
   if (p->divides && !p->mean && !p->in_place) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   if (!p->in_place) PetscCall(find_grad_blocks(p, route, sharding->context->groups->world->rank / route->L));
@@ -381,7 +390,7 @@ static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot
   (void)slot;
   *arrived = grad->rows;
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
-  /* The gradients from other hosts arrive in the memory from which intra sends them. */
+  /* The gradients from other hosts arrive in the memory from which `intra` sends them. */
   if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, &rows));
   if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
   if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, &rows));

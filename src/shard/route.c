@@ -4,19 +4,19 @@
 #include "embed/directory.h"
 #include "shard/sharding.h"
 
-/* This rank's host in the grid. */
+/* The host of this rank in the grid. */
 static int own_host(TrsSharding sharding)
 {
   return sharding->context->groups->world->rank / sharding->route.L;
 }
 
-/* Number of shards of a column block that form one entry: one if a host is a rank. */
+/* The number of shards of a column block that form one entry. It is one if each rank is a host. */
 static int shards_of_entry(const TrsRoute *route, const TrsColumnBlock *block)
 {
   return route->grid == TRS_GRID_RANKS ? 1 : block->n_shards;
 }
 
-/* Add host h's entries, or only count them if the entries have no memory yet. */
+/* Add the entries of host h. If the entries have no memory yet, only count them. */
 static void add_entries(TrsSharding sharding, int h)
 {
   TrsRoute *route = &sharding->route;
@@ -61,8 +61,8 @@ static PetscErrorCode list_features(TrsSharding sharding)
 }
 
 /*
-  Cut entry e's rows. shard [n_shards] are consecutive row ranges, possibly empty, on n_shards ranks
-  of the host, from `first` on.
+  Cut entry e's rows. The n_shards shards in `shard` are consecutive ranges of rows, which may be
+  empty. They lie on n_shards ranks of the host, from rank `first` on.
 */
 static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const TrsShard *shard,
                       const TrsTableConfig *table)
@@ -155,7 +155,7 @@ PetscErrorCode TrsRouteDestroy(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number, in the table's plan, of rank q's shard of entry e; -1: none. */
+/* The index in the table's plan of the shard of entry e on rank q. -1: there is none. */
 static int shard_on(TrsSharding sharding, int e, int q)
 {
   const TrsRouteEntry *entry = &sharding->route.entry[e];
@@ -200,8 +200,8 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
 }
 
 /*
-  Add a run, or extend the last run if the two are adjacent. Must be called in order of block
-  column.
+  Add a run. If it is adjacent to the last run, extend the last run instead. Must be called in the
+  order of columns in the block.
 */
 static PetscErrorCode add_run(TrsRoute *route, TrsColumnRun run)
 {
@@ -306,7 +306,7 @@ PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The columns of a run in its block, which begins at `block`. */
+/* The columns of a run as a matrix in its block, which begins at `block`. */
 static TrsMatrix block_columns(TrsSharding sharding, const TrsColumnRun *run, const float *block,
                                const int64_t *dims)
 {

@@ -9,18 +9,19 @@ struct TrsRowsInPlaceImpl {
   TrsSharding sharding;     /* borrowed */
   TrsSequenceAllToAll dist; /* borrowed */
   int64_t row_dim;          /* floats from one row to the next in messages */
-  const TrsTbeTable **own;  /* [n_entries] this rank's rows of each entry; NULL: it has none */
-  TrsDeviceBuffer arrival;  /* rows for the other ranks */
-  int64_t *received, *sent; /* [W] ids that travel; 0 for this rank */
-  int64_t *sent_begin;      /* [W + 1] where the ids for each rank begin in a sent batch */
-  const float **block;      /* [W] the arrived rows of each rank */
-  TrsDeviceBuffer where;    /* int64 [N] floats from `base` to each id's row, or -1 */
-  TrsTbeTable *from;        /* [n_entries] floats at any address, as tables */
+  /* [n_entries] this rank's rows of each entry; NULL: this rank has none */
+  const TrsTbeTable **own;
+  TrsDeviceBuffer arrival;  /* rows that are sent to the other ranks */
+  int64_t *received, *sent; /* [W] number of ids that are sent; 0 for this rank */
+  int64_t *sent_begin;      /* [W + 1] index of the first id for each rank in the sent batch */
+  const float **block;      /* [W] the rows that arrived from each rank */
+  TrsDeviceBuffer where;    /* int64 [N] number of floats from `base` to each id's row, or -1 */
+  TrsTbeTable *from;        /* [n_entries] tables that consist of floats at arbitrary addresses */
   TrsTbeFeature *feature;   /* [n_entries] */
   TrsWorkspace workspace;
 };
 
-/* True if every rank holds the group's rows where the host can read them. */
+/* True if every rank holds the group's rows in memory that the host can read. */
 static PetscBool is_possible(TrsSharding sharding)
 {
   if (!sharding->context->device->host_memory) return PETSC_FALSE;
@@ -82,16 +83,16 @@ PetscErrorCode TrsRowsInPlaceDestroy(TrsRowsInPlace *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The ids of a batch's entries, for TrsForEach() over the entries. */
+/* The ids of a batch's entries, as the argument of TrsForEach() over entries. */
 typedef struct {
   TrsRowsInPlace rows;
   const TrsKjt *ids;
-  int64_t *places;    /* places of the ids */
-  const TrsKjt *send; /* Prepare: the batch as it is sent */
-  uintptr_t base;     /* Wait: the lowest address of a row */
+  int64_t *places;    /* for each id its index in the sent batch */
+  const TrsKjt *send; /* used by Prepare: the batch as it is sent */
+  uintptr_t base;     /* used by Wait: the lowest address of a row */
 } TrsEntryIds;
 
-/* Replace the places of ids that this rank sends to itself by the numbers of their rows. */
+/* For ids that this rank sends to itself, replace their index in the sent batch by -2 - row. */
 static void mark_own(void *context, int64_t e)
 {
   const TrsEntryIds *of = context;
@@ -114,8 +115,8 @@ void TrsRowsInPlacePrepare(TrsRowsInPlace rows, const TrsKjt *send, const TrsKjt
 }
 
 /*
-  Look up entry e's rows for one rank's samples: received ids begin .. end - 1. A rank without rows
-  of the entry receives pruned ids.
+  Look up entry e's rows for the samples of one rank: received ids begin .. end - 1. If this rank
+  has no rows of the entry, it receives only ids without a row (pruned).
 */
 static PetscErrorCode look_up(TrsRowsInPlace r, TrsStream stream, const TrsJagged *received, int e,
                               int64_t begin, int64_t end, float *to)
@@ -137,8 +138,8 @@ static PetscErrorCode look_up(TrsRowsInPlace r, TrsStream stream, const TrsJagge
 }
 
 /*
-  Look up the rows for rank q's samples; the rows travel entry by entry. `before`: number of samples
-  from ranks that precede q in an entry's ids.
+  Look up the rows for rank q's samples. They are sent entry by entry. `before` is the number of
+  samples, in an entry's ids, from ranks before q.
 */
 static PetscErrorCode look_up_for(TrsRowsInPlace r, TrsStream stream, const TrsShardingSlot *slot, int q,
                                   int64_t before, float *to)
@@ -175,7 +176,7 @@ PetscErrorCode TrsRowsInPlaceStart(TrsRowsInPlace r, TrsShardingSlot *slot, TrsS
   PetscCall(
       TrsDeviceBufferReserveShared(context->device, &r->arrival, n * r->row_dim * (int64_t)sizeof(float)));
   n = 0;
-  /* The grid is one host, so sources are in rank order. */
+  /* The grid has one host, so sources are in the order of ranks. */
   for (int q = 0; q < W; q++) {
     if (q != rank)
       PetscCall(look_up_for(r, stream, slot, q, before, (float *)r->arrival.data + n * r->row_dim));
@@ -186,7 +187,7 @@ PetscErrorCode TrsRowsInPlaceStart(TrsRowsInPlace r, TrsShardingSlot *slot, TrsS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The lowest address of all rows. */
+/* The lowest address at which a row begins. */
 static uintptr_t lowest(TrsRowsInPlace r)
 {
   uintptr_t base = UINTPTR_MAX;
@@ -198,7 +199,7 @@ static uintptr_t lowest(TrsRowsInPlace r)
   return base;
 }
 
-/* The rank to which the id at this place was sent. */
+/* The rank to which the id at index `place` was sent. */
 static int rank_of(TrsRowsInPlace r, int64_t place)
 {
   int low = 0, high = r->sharding->context->groups->world->size;
@@ -214,7 +215,7 @@ static int rank_of(TrsRowsInPlace r, int64_t place)
   return low;
 }
 
-/* Find the rows of an entry's ids. */
+/* Find the row of each id of an entry. */
 static void find_rows(void *context, int64_t e)
 {
   const TrsEntryIds *of = context;
@@ -259,8 +260,8 @@ PetscErrorCode TrsRowsInPlaceWait(TrsRowsInPlace r, TrsStream stream, const TrsK
   input.values = (const int64_t *)r->where.data;
   of.base = lowest(r);
   TrsForEach(n_entries, find_rows, &of);
-  for (int e = 0; e < n_entries; e++) /* a forward only reads rows */
-    memcpy(&r->from[e].weight, &of.base, sizeof(of.base));
+  /* the const is dropped here, because a forward only reads rows */
+  for (int e = 0; e < n_entries; e++) memcpy(&r->from[e].weight, &of.base, sizeof(of.base));
   if (input.batch > 0)
     PetscCall(context->compute->tbe_forward(stream, r->workspace, &tbe, &input, pooled->rows));
   PetscCall(TrsSequenceAllToAllRelease(r->dist, stream));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The forward of rows in order (ordered.c) if the host can read every row itself: fp32 tables in
-  host memory, without caches. Only rows that travel are copied:
+  The forward of rows in order (ordered.c) for tables that the host can read: fp32 tables in host
+  memory, without caches. Only rows that are sent are copied:
 
-    ids of my rows, from the others --lookup--> rows in the order in which they travel back
-    own samples' ids: my rows are read in their tables, the others' rows where they arrive, with
-      lanes in the memory of their owner
+    ids of my rows, from the others --lookup--> rows in the order in which they are sent back
+    own samples' ids: my rows are read in their tables, the others' rows where they arrive; with
+      shared memory lanes this is the memory of their owner
 
   Internal to shard/.
 */
@@ -17,27 +17,28 @@
 typedef struct TrsRowsInPlaceImpl *TrsRowsInPlace;
 
 /*
+  Create the forward in place. Not collective: either all ranks get `rows` or none of them does.
+
   In:   rows_dist  the exchange of rows with row_dim floats, borrowed
   Out:  rows       NULL if this forward does not fit the group's tables
-  Not collective: all ranks get rows, or none does.
 */
 PetscErrorCode TrsRowsInPlaceCreate(TrsSharding sharding, TrsSequenceAllToAll rows_dist, int64_t row_dim,
                                     TrsRowsInPlace *rows);
 PetscErrorCode TrsRowsInPlaceDestroy(TrsRowsInPlace *rows);
 
 /*
-  Prepare a batch. ids: the ids of the entries; places: the place of each id in `send`, which is not
-  needed afterwards. A place becomes -2 - r for an id of this rank's row r, and -1 for a pruned id.
-  Not collective.
+  Prepare a batch. ids: the ids of the entries. places: for each id its index in `send`. `send` is
+  not needed afterwards. For an id of this rank's row r, Prepare replaces the index by -2 - r, and
+  for an id without a row (pruned) by -1. Not collective.
 */
 void TrsRowsInPlacePrepare(TrsRowsInPlace rows, const TrsKjt *send, const TrsKjt *ids, int64_t *places);
 
-/* Look up the rows of other ranks' samples, and send them. Collective. */
+/* Look up the rows of the other ranks' samples, and send them. Collective. */
 PetscErrorCode TrsRowsInPlaceStart(TrsRowsInPlace rows, TrsShardingSlot *slot, TrsStream stream);
 
 /*
-  Pool the rows of this rank's samples, with ids and places as Prepare left them. Means are still
-  sums. Collective.
+  Pool the rows of this rank's samples, with the ids and places that Prepare made. Means are not
+  divided yet. Collective.
 */
 PetscErrorCode TrsRowsInPlaceWait(TrsRowsInPlace rows, TrsStream stream, const TrsKjt *ids, int64_t *places,
                                   const TrsPooledMatrix *pooled);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sequence.h"
 
-/* Describe the summation of all pieces' gradients. */
+/* Describe the sum of the gradients of all pieces, as tables and features for a kernel. */
 static PetscErrorCode describe_adds(TrsSharding sharding, TrsSequence *sequence)
 {
   const int *table_feature = sharding->route.table_feature;
@@ -47,7 +47,8 @@ PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSeque
   PetscCall(PetscMalloc1((size_t)route->n_entries, &sequence->piece));
   for (int e = 0; e < route->n_entries; e++) {
     const TrsRouteEntry *entry = &route->entry[e];
-    if (route->place[e] != route->table_feature[entry->table]) continue; /* one piece per block */
+    /* count a block only once, at its first feature */
+    if (route->place[e] != route->table_feature[entry->table]) continue;
     sequence->piece[sequence->n_pieces++] = (TrsSequencePiece){
         .table = entry->table, .columns = entry->columns, .column = entry->column};
     sequence->dim = PetscMax(sequence->dim, entry->columns);
@@ -95,8 +96,8 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
 }
 
 /*
-  Spread n ids over the B bags of each of several features. Each bag gets n / (features * B) ids,
-  and the first bags get one more. id_begin [features + 1]: its first entry must be set.
+  Distribute n ids over the B bags of several features. Each bag gets n / (features * B) ids, and
+  the first bags get one more. The caller must set the first entry of id_begin [features + 1].
 */
 static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t *id_begin)
 {
@@ -112,9 +113,9 @@ static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t
 }
 
 /*
-  Put each table's distinct ids into its features' bags. An exchange needs bags, but the
+  Put each table's distinct ids into the bags of its features. An exchange needs bags, but the
   distribution over bags does not matter. A table's distinct ids are adjacent, so that they are
-  looked up in row order.
+  looked up in the order of rows.
 */
 static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *sequence, TrsSequenceBatch *batch,
                                   TrsStream stream)
@@ -160,7 +161,7 @@ PetscErrorCode TrsSequencePrepare(TrsSharding sharding, TrsSequence *sequence, c
     batch->begin[i] = batch->group.id_begin[sharding->route.table_feature[i]];
   if (sequence->dedup) PetscCall(make_unique(sharding, sequence, batch, stream));
   if (sequence->dedup && !sequence->by_table) {
-    TrsKjt reverse = batch->group; /* owns nothing */
+    TrsKjt reverse = batch->group; /* owns no memory */
 
     reverse.jagged.values = (int64_t *)batch->reverse.data;
     PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, &reverse,
@@ -176,7 +177,10 @@ int64_t TrsSequenceIds(const TrsSequence *sequence, const TrsSequenceBatch *batc
   return begin[i + 1] - begin[i];
 }
 
-/* The kernels' poolings. A row that a layer of the model takes is copied as a bag of one id. */
+/*
+  The pooling that the kernels apply. If a layer of the model pools the rows, each row is copied
+  like a bag with one id.
+*/
 #define KERNEL_OF_LAYER(KIND, ...) [TRS_SEQUENCE_POOLING_##KIND] = TRS_SEQUENCE_CONCAT,
 static const TrsSequencePooling poolings[] = {[TRS_SEQUENCE_POOLING_MEAN] = TRS_SEQUENCE_MEAN,
                                               [TRS_SEQUENCE_POOLING_MAX] = TRS_SEQUENCE_MAX,
@@ -189,7 +193,7 @@ TrsSequencePooling TrsSequencePoolingOf(const TrsTableConfig *table, int k)
   return poolings[table->sequence_pooling];
 }
 
-/* Write the offsets of n bags with one id each. */
+/* Write the offsets of n bags that each have one id. */
 static PetscErrorCode count_each(const TrsDeviceOps *device, TrsStream stream, TrsSequence *sequence,
                                  int64_t n)
 {
@@ -205,19 +209,20 @@ static PetscErrorCode count_each(const TrsDeviceOps *device, TrsStream stream, T
   for (int64_t i = 0; i < sequence->n_each; i++) each[i] = i;
   if (!device->host_memory) {
     PetscCall(device->copy(sequence->each.data, each, bytes, stream));
-    PetscCall(device->stream_synchronize(stream)); /* other streams also read it */
+    /* wait, because other streams also read the offsets */
+    PetscCall(device->stream_synchronize(stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A feature's bags in a piece, and where their vectors or gradients begin. */
+/* The bags of a feature in a piece, and the address of their vectors or gradients. */
 typedef struct {
   TrsSequenceBags bags;
   float *data;
   int64_t stride;
 } TrsPieceBags;
 
-/* Describe the bags and vectors of the group's k-th feature in a piece's columns. */
+/* Describe the bags and vectors of the group's k-th feature in the columns of a piece. */
 static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequence *sequence,
                               const TrsSequenceBatch *batch, int p, int k, const TrsPooledMatrix *matrix,
                               TrsPieceBags *found)
@@ -267,7 +272,7 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The bags of all pieces, piece after piece. Each value is the id's row in the piece. */
+/* The bags of all pieces, piece by piece. Each value is the index of the id's row in the piece. */
 static TrsTbeInput piece_bags(const TrsSequence *sequence, const TrsSequenceBatch *batch)
 {
   const TrsJagged *bags = sequence->by_table ? &batch->group.jagged : &batch->pieces.jagged;
@@ -280,7 +285,7 @@ static TrsTbeInput piece_bags(const TrsSequence *sequence, const TrsSequenceBatc
                        .n_values = bags->n_values};
 }
 
-/* Let the pieces' tables be their rows in grad_rows. */
+/* Let the pieces' tables refer to their rows in grad_rows. */
 static void set_add_tables(TrsSequence *sequence, const TrsSequenceBatch *batch,
                            float *grad_rows) /* NOLINT(readability-non-const-parameter) */
 {
@@ -301,7 +306,8 @@ PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, cons
   PetscFunctionBegin;
   if (!sequence->dedup || !compute->tbe_find_occurrences) PetscFunctionReturn(PETSC_SUCCESS);
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
-  /* The gradients' memory has the same alignment; a sort needs nothing else from it. */
+  /* The sort only needs the alignment of the gradients' memory. This memory has the same
+     alignment. */
   set_add_tables(sequence, batch, (float *)batch->reverse.data);
   PetscCall(compute->tbe_find_occurrences(stream, sequence->sort_workspace, &sequence->add, &input,
                                           TRS_TBE_BY_ID, &batch->occurrences));
@@ -310,8 +316,9 @@ PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, cons
 }
 
 /*
-  Add up the gradients by id into the distinct rows of all pieces, in order of feature, sample and
-  place. The sum is a step of gradient descent from zeros with learning rate -1.
+  Add up the gradients per id into the distinct rows of all pieces, in the order of feature, sample
+  and position in the bag. The sum is made as a step of gradient descent from zeros with learning
+  rate -1.
 */
 static PetscErrorCode add_duplicates(TrsSharding sharding, TrsSequence *sequence,
                                      const TrsSequenceBatch *batch, TrsStream stream, float *grad_rows)
@@ -335,7 +342,7 @@ PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, co
   const TrsShardingContext *context = sharding->context;
   const TrsSequenceBatch *batch = &sequence->batch[slot - sharding->slot];
   const int64_t row_bytes = sequence->dim * (int64_t)sizeof(float);
-  int64_t at_id = 0; /* the piece's first gradient by id */
+  int64_t at_id = 0; /* index of the piece's first gradient per id */
   TrsPieceBags from;
 
   PetscFunctionBegin;

@@ -3,14 +3,14 @@
   Payload: rows by id, for sequence tables whose rows come from other ranks.
 
   TRS_GRID_RANKS (table_wise, column_wise, table_column_wise): a shard has all rows. A feature's ids
-  go unchanged to every shard of its table, and each shard's columns come back.
+  are sent unchanged to every shard of its table, and each shard's columns come back.
 
     own ids --route--> [my features][G] --lookup--> a row for each id
     --all-to-all--> rows in the order of the ids sent
 
-  TRS_GRID_WORLD (row_wise, table_row_wise, grid_shard): ids are cut into buckets. The place to
-  which an id was sent determines its arrived row. If a table lies on one host, the other hosts'
-  buckets are empty.
+  TRS_GRID_WORLD (row_wise, table_row_wise, grid_shard): ids are cut into buckets by rows. The
+  position at which an id was sent is also the position at which its row arrives. If a table lies on
+  one host, the buckets of the other hosts are empty.
 
   Source: TorchRec TwSequenceEmbeddingSharding, CwSequenceEmbeddingSharding,
           RwSequenceEmbeddingSharding
@@ -20,10 +20,10 @@
 
 typedef struct {
   TrsSequence sequence;
-  PetscBool by_rows;  /* ids are cut into buckets */
-  TrsRowsCopy *found; /* [pieces] by rows: the ids' rows */
+  PetscBool by_rows;  /* true: ids are cut into buckets by rows */
+  TrsRowsCopy *found; /* [pieces] by rows: copies that find the rows of the ids */
   TrsSequenceAllToAll dist;
-  const float *arrived; /* rows of this rank's ids, valid until the next batch's rows arrive */
+  const float *arrived; /* the rows of this rank's ids, valid until the next batch's rows arrive */
   TrsDeviceBuffer rows, ordered;
 } TrsSequenceDist;
 
@@ -60,7 +60,9 @@ static PetscErrorCode destroy_sequence(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the row of every id, piece after piece: the place to which the id's distinct id was sent. */
+/*
+  Find the row of every id, piece by piece. It is at the position at which the distinct id was sent.
+*/
 static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSequenceBatch *batch,
                               TrsStream stream)
 {
@@ -89,11 +91,12 @@ static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSeque
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where each piece's rows arrive. This is computed on the host. */
+/* Find the positions at which each piece's rows arrive. They are computed on the host. */
 static void find_rows(const TrsSequenceDist *d, const TrsShardingSlot *slot, TrsSequenceBatch *batch)
 {
   const TrsSequence *sequence = &d->sequence;
-  int64_t at = 0, at_id = 0; /* first row of the piece; first id of the group in the piece */
+  /* index of the piece's first row, and index of the group's first id in the piece */
+  int64_t at = 0, at_id = 0;
 
   for (int p = 0; p < sequence->n_pieces; p++) {
     const int i = sequence->piece[p].table;

@@ -5,9 +5,9 @@
 #include "shard/vectors.h"
 
 /*
-  Rows are lent to their readers from a forward to its backward only if at most this number of
-  groups exchange. More groups could reach the lanes' cells of the lent rows in between
-  (comm/shared_lanes.h).
+  The largest number of groups with exchanges for which readers may borrow rows from a forward to
+  its backward. With more groups, the exchanges in between could reuse the lanes' cells that
+  describe the lent rows (comm/shared_lanes.h).
 */
 enum { TRS_LENDING_GROUPS = 6 };
 
@@ -34,7 +34,7 @@ PetscErrorCode TrsShardedEbcRefuseRounded(TrsOptions options, const char *name)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* For -reproducible, check that all messages keep full precision. codecs is [TRS_N_QCOMM_OPS]. */
+/* For -reproducible, check that no message is rounded. codecs is [TRS_N_QCOMM_OPS]. */
 static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *codecs)
 {
   const char *rounded = NULL;
@@ -79,12 +79,13 @@ PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcC
 }
 
 /*
-  Choose the type in which a group's messages are encoded: the type to which the model rounds the
-  output (output_dtype), or else the type in which the model multiplies (context->wire). With
-  output_dtype, whole pooled rows and their gradients lose nothing; partial sums and sequence rows
-  are rounded once more. A precision given by -qcomm_... takes precedence; fp32 does so only over
-  context->wire. Messages are not encoded on one rank, with -reproducible (the plan must not change
-  the bits), and in a served model if encoding would round more than the output.
+  Choose the type in which a group's messages are encoded. It is the type to which the model rounds
+  the output (output_dtype). If there is none, it is the type in which the model multiplies
+  (context->wire). With output_dtype, whole pooled rows and their gradients lose no precision, but
+  partial sums and sequence rows are rounded once more. A precision given by -qcomm_... takes
+  precedence, but fp32 takes precedence only over context->wire. Messages are not encoded on one
+  rank, with -reproducible (the plan must not change the bits), and in a served model if encoding
+  would round more than the output.
 */
 static void choose_codecs(TrsSharding group)
 {
@@ -111,8 +112,8 @@ static void choose_codecs(TrsSharding group)
 }
 
 /*
-  Put table t into the group with its payload, grid, weights and output_dtype; create the group if
-  there is none.
+  Add table t to the group with its payload, grid, weights and output_dtype. If there is no such
+  group, create it.
 */
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
@@ -150,7 +151,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In place: create the layout of the model's matrix, in which no feature has columns yet. */
+/* In place: create the layout of the model's matrix. No feature has columns in it yet. */
 static PetscErrorCode create_layout(TrsShardedEbc ebc, PetscBool in_place)
 {
   const TrsTableConfigs *tables = ebc->context.tables;
@@ -165,7 +166,7 @@ static PetscErrorCode create_layout(TrsShardedEbc ebc, PetscBool in_place)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set up a group's route, payload and update. The group must have all its tables. */
+/* Set up a group's route, payload and update. All tables of the group must have been added. */
 static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
 {
   PetscFunctionBegin;
@@ -274,7 +275,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the position of every id in its bag, if a group needs positions. */
+/* If a group needs positions, find the position of every id in its bag. */
 static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
   int g = 0;
@@ -290,8 +291,8 @@ static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *
 }
 
 /*
-  The batch for a group: with the ids' weights if its tables are weighted, with positions as
-  weights, or without weights.
+  The batch for a group. If the group's tables are weighted, it has the ids' weights. If they have
+  position weights, it has positions as weights. Otherwise it has no weights.
 */
 static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int slot, const TrsKjt *batch)
 {
@@ -308,10 +309,10 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
 }
 
 /*
-  Give a slot the memory for sent ids, or take the memory back; a second call undoes the first.
-  Batches are sent one after the other, so all slots share one memory: a batch takes it when it is
-  prepared, and gives it back when its ids have been sent. An evaluation's batches may come between
-  a training's, and have their own memory.
+  Give a slot the memory for sent ids. A second call takes the memory back. Batches are sent one
+  after the other, so all slots use the same memory. A batch gets it when it is prepared, and
+  returns it when its ids have been sent. Evaluation batches may come between training batches, so
+  they have separate memory.
 */
 static void swap_sent(TrsSharding group, int slot)
 {
@@ -330,10 +331,10 @@ static void swap_sent(TrsSharding group, int slot)
 }
 
 /*
-  Give a slot the memory for received ids, or take the memory back; a second call undoes the first.
-  Received ids are kept until the batch's update. On a host this update comes before the next
-  batch's ids are laid out (unless a pipeline fills caches with its rows earlier), so all slots
-  share one memory.
+  Give a slot the memory for received ids. A second call takes the memory back. Received ids are
+  kept until the batch's update. On a host, this update comes before the next batch's ids are laid
+  out, so all slots use the same memory. This does not apply if a pipeline fills caches with the
+  next batch's rows earlier.
 */
 static void swap_received(TrsSharding group, int slot)
 {
@@ -375,7 +376,7 @@ PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give rows to the keys of the slot's batch, whose ids have arrived. */
+/* When the ids of the slot's batch have arrived, assign rows to them. */
 static PetscErrorCode take_rows(TrsSharding group, int slot, TrsStream stream)
 {
   TrsShardingSlot *s = &group->slot[slot];
@@ -423,7 +424,8 @@ PetscErrorCode TrsShardedEbcSort(TrsShardedEbc ebc, int slot, TrsStream stream)
     TrsSharding group = ebc->group[g];
 
     if (group->ops->sort) PetscCall(group->ops->sort(group, &group->slot[slot], stream));
-    if (group->update->sort && !ebc->copies.owners) /* else ids of other copies are missing */
+    /* with owners, the ids of other copies are not here yet */
+    if (group->update->sort && !ebc->copies.owners)
       PetscCall(group->update->sort(group, &group->slot[slot], stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -444,7 +446,7 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* This rank's samples in the slot. */
+/* The samples of this rank in the slot. */
 static const TrsKjt *batch_of(TrsShardedEbc ebc, int slot)
 {
   return ebc->group[0]->slot[slot].batch;
@@ -467,7 +469,10 @@ static PetscErrorCode scale_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Clamp columns [from, end) of the pooled output's gradient; most 0: no limit. */
+/*
+  Clamp columns [from, end) of the pooled output's gradient to `most`. If `most` is 0, there is no
+  limit.
+*/
 static PetscErrorCode clamp_columns(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
                                     const TrsPooledMatrix *grad, int64_t from, int64_t end, float most)
 {
@@ -479,10 +484,11 @@ static PetscErrorCode clamp_columns(TrsShardedEbc ebc, const TrsKjt *batch, TrsS
 }
 
 /*
-  Clamp the pooled output's gradient by -embedding_max_gradient here, before it depends on the plan
-  (src/RULES.md, rule A9). Adjacent columns with the same limit are clamped as one matrix. Columns
-  are in the order of features, except in two_tower, where the query's columns come first. Columns
-  of a sequence layer are clamped with their neighbours; nothing reads them afterwards.
+  Clamp the gradient of the pooled output by -embedding_max_gradient. It is done here, because later
+  the gradient depends on the plan (src/RULES.md, rule A9). Adjacent columns with the same limit are
+  clamped as one matrix. Columns are in the order of features, except in two_tower, where the
+  query's columns come first. Columns of a sequence layer are clamped together with their
+  neighbours, but nothing reads them afterwards.
 */
 static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
                                       const TrsPooledMatrix *grad)
@@ -515,7 +521,10 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In place: first place all vectors in the matrix. Groups then set the places of the others. */
+/*
+  In place: set the addresses of all vectors in the matrix. Afterwards the groups set the addresses
+  of the other vectors.
+*/
 static void place_in_matrix(const TrsTableConfigs *tables, const TrsPooledMatrix *pooled)
 {
   for (int t = 0, f = 0; pooled->place && pooled->rows.data && t < tables->n; t++)
@@ -553,7 +562,7 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number of features that may have position weights: all or none. */
+/* The number of features that may have position weights: either all features, or 0. */
 static int n_positions(const TrsShardingContext *context)
 {
   int n = 0;
@@ -563,8 +572,8 @@ static int n_positions(const TrsShardingContext *context)
 }
 
 /*
-  Zero the gradients of position weights on every rank: lookups add to them, and a rank without the
-  table has no lookup for it.
+  Set the gradients of position weights to zero on every rank. Lookups add to them, and a rank
+  without the table has no lookup that would set them.
 */
 static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream stream)
 {
@@ -580,8 +589,9 @@ static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream strea
 }
 
 /*
-  Divide the gradients of position weights by the number of copies. They are made from row
-  gradients, which were multiplied by it, but belong to dense parameters that all copies share.
+  Divide the gradients of position weights by the number of copies. They are computed from gradients
+  of rows, which were multiplied by this number. However, they belong to dense parameters, which all
+  copies share.
 */
 static PetscErrorCode unscale_position_gradients(TrsShardedEbc ebc, TrsStream stream)
 {
@@ -614,7 +624,7 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Update a group's rows once their gradients have arrived. */
+/* When the gradients of a group's rows have arrived, update the rows. */
 static PetscErrorCode update_group(TrsSharding group, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
 {

@@ -2,8 +2,8 @@
 #include "shard/impl.h"
 
 /*
-  Functions by which io/ accesses tensors on the device. They wait for the stream that changes the
-  tensors.
+  Functions through which io/ accesses tensors on the device. They wait for the stream that changes
+  the tensors.
 */
 static PetscErrorCode alloc_stage(const void *ebc, int64_t bytes, void **host)
 {
@@ -29,7 +29,7 @@ static PetscErrorCode copy_stage(const void *ebc, void *to, const void *from, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Convert numbers of a checkpoint if the tables have another type. */
+/* Convert the numbers of a checkpoint if the tables have another type. */
 static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *source, TrsDType to, void *result)
 {
   const TrsComputeOps *host;
@@ -37,7 +37,7 @@ static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *sour
 
   PetscFunctionBegin;
   PetscCall(TrsComputeFind("cpu", &host));
-  /* Convert between the half precisions through fp32, which holds both. */
+  /* Convert between the half precisions by way of fp32, which represents both exactly. */
   if (from != TRS_FP32 && to != TRS_FP32) {
     PetscCall(TrsAlloc(n, sizeof(*wide), &wide));
     PetscCall(host->convert(NULL, n, from, source, TRS_FP32, wide));
@@ -50,8 +50,8 @@ static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *sour
 }
 
 /*
-  Before a file is written, write rows in other places, such as caches, back to their tables. (Files
-  are read before the first batch, when these places are empty.)
+  Before a file is written, write changed rows from placements such as caches back to their tables.
+  (Files are read before the first batch, when the placements are empty.)
 */
 static PetscErrorCode settle(const void *ebc)
 {

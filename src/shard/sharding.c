@@ -45,7 +45,7 @@ TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f)
   return position ? position[f] : (TrsPositionWeight){0};
 }
 
-/* Take bytes from the loan, aligned to cache lines. NULL: not enough bytes are left. */
+/* Reserve bytes of the loan, aligned to cache lines. NULL: not enough bytes are left. */
 static void *take_loan(TrsLoan *loan, int64_t bytes)
 {
   void *taken = loan->data + loan->taken;
@@ -127,7 +127,7 @@ static PetscErrorCode apply_owner(TrsSharding sharding, const TrsShardingSlot *s
                                   TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  if (!sharding->context->copied) /* else the ids are those of all copies */
+  if (!sharding->context->copied) /* with other copies, the sorted ids are those of all copies */
     PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, &slot->recv, grad));
   PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, NULL, args));
   PetscFunctionReturn(PETSC_SUCCESS);
