@@ -159,8 +159,8 @@ PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm);
   Must be called before SetUp, in the order of the model's vectors. Not collective.
 
   In: table   borrowed until Destroy
-    vector  index of the layer's output among the model's vectors
-    target  index of the vector that the layer compares the rows with; -1: there is none
+      vector  index of the layer's output among the model's vectors
+      target  index of the vector that the layer compares the rows with; -1: there is none
 */
 PetscErrorCode TrsDlrmAddSequence(TrsDlrm dlrm, const TrsTableConfig *table, int k, int vector, int target);
 
@@ -209,8 +209,8 @@ void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes);
   training.
 
   In: training  false: no layer draws random numbers, as in an evaluation
-    step      index of the training step
-    first     position of this rank's first sample in the epoch's order of samples
+      step      index of the training step
+      first     position of this rank's first sample in the epoch's order of samples
 */
 void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 

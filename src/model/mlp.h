@@ -117,8 +117,8 @@ typedef struct {
   computed, it begins at the end of that gradient instead.
 
   In: inner  borrowed; NULL: the call only computes the result. The caller may use all of it between
-           a backward and the next forward, and the part after the outputs outside of a backward
-    y      borrowed
+             a backward and the next forward, and the part after the outputs outside of a backward
+      y      borrowed
 */
 TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, TrsMatrix y);
 

@@ -49,8 +49,8 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
   Do one step on all values.
 
   In:     step   index of the step, counted from 1
-        scale  factor of the learning rate in this step, from a schedule; 1 without a schedule
-        grads  [n_values] summed over ranks
+          scale  factor of the learning rate in this step, from a schedule; 1 without a schedule
+          grads  [n_values] summed over ranks
 */
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
                                      double scale, const float *grads);

@@ -7,8 +7,8 @@
   step, so a resumed run needs no saved state.
 
   Source: torchrec.optim.warmup (WarmupPolicy, WarmupStage, WarmupOptimizer); cosine is ours
-        (Loshchilov, Hutter 2017, without restarts), cosine_restarts is
-        torch.optim.lr_scheduler.CosineAnnealingWarmRestarts
+          (Loshchilov, Hutter 2017, without restarts), cosine_restarts is
+          torch.optim.lr_scheduler.CosineAnnealingWarmRestarts
 */
 #pragma once
 

@@ -3,7 +3,7 @@
   Lists every way to split every table.
 
   Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets; src/plan/RULES.md,
-        section 3
+          section 3
 */
 #include "plan/search_space.h"
 

@@ -3,7 +3,7 @@
   A random search on an interval, with a step that shrinks, and the generator of its random numbers.
 
   Source: TorchRec LuusJaakolaSearch (Luus and Jaakola, AIChE J. 19(4), 1973); MT19937 (Matsumoto
-        and Nishimura, ACM TOMACS 8(1), 1998) as torch.rand uses it
+          and Nishimura, ACM TOMACS 8(1), 1998) as torch.rand uses it
 */
 #pragma once
 

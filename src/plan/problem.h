@@ -63,7 +63,7 @@ PetscErrorCode TrsProblemSetReplicas(TrsProblem *problem, int replicas);
   Not collective. If there is no plan, solution->search.best.found is false (TrsPlanDiagnose()).
 
   InOut: problem   its topology is replaced by the topology for the chosen number of copies
-       solution  the call frees the old contents; free the result with TrsSolutionFree()
+         solution  the call frees the old contents; free the result with TrsSolutionFree()
 */
 PetscErrorCode TrsProblemSolve(TrsProblem *problem, TrsSolution *solution);
 PetscErrorCode TrsSolutionFree(TrsSolution *solution);
@@ -75,8 +75,8 @@ PetscErrorCode TrsSolutionFree(TrsSolution *solution);
   equals the beginning of the search that a user gets with this option.
 
   Out:  optimum  path_ms is 0 if the proposer was not tried. This is the case if the user already
-               uses it, advice_s is 0, there is no plan to compare with, or a time limit stopped the
-               proposers
+                 uses it, advice_s is 0, there is no plan to compare with, or a time limit stopped
+                 the proposers
 */
 PetscErrorCode TrsProblemTryOptimal(const TrsProblem *problem, const TrsSolution *solution,
                                     TrsOptimum *optimum);

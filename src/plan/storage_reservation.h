@@ -3,7 +3,7 @@
   Computes how much memory the partitioner may use on each device.
 
   Source: TorchRec HeuristicalStorageReservation and the other reservations; src/plan/RULES.md,
-        section 7
+          section 7
 */
 #pragma once
 

@@ -43,7 +43,7 @@ typedef struct {
   about it.
 
   In:     session, results, progress  borrowed until TrsHistoryEnd(); the progress may start later
-        step    number of updates so far
+          step                        number of updates so far
   InOut:  output  the output file of the results, which the call claims; used only on rank 0
   Errors (agreed): errors of TrsOutputClaim()
 */

@@ -4,7 +4,7 @@
   and possibly incomplete weights, and otherwise from initial values.
 
   Source: TorchRec DistributedModelParallel.load_state_dict (torchrec.distributed.model_parallel),
-        strict or not
+          strict or not
 */
 #pragma once
 

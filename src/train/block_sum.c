@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/block_sum.h"
 
-/* The subtree `index` among those with 2^level blocks. Its first block is index * 2^level. */
+/* A subtree with 2^level blocks. Its first block is index * 2^level. */
 typedef struct {
   int64_t level, index;
 } TrsSubtree;
 
-/* The left siblings on a path from a leaf to the root of 2^62 blocks, and as many right ones. */
+/*
+  The largest number of left siblings on a path from a leaf to the root of 2^62 blocks, and as many
+  right siblings.
+*/
 enum { TRS_MAX_SUBTREES = 128 };
 
 struct TrsBlockSumImpl {
   TrsComm comm;
   int64_t n;
-  int n_trees; /* subtrees of this rank's blocks, in order */
+  int n_trees; /* number of subtrees of this rank's blocks, in order */
   TrsSubtree tree[TRS_MAX_SUBTREES];
-  TrsDeviceBuffer vector[TRS_MAX_SUBTREES]; /* [n] floats each */
-  /* [W + 1] start of each rank's slice of the vector */
+  TrsDeviceBuffer vector[TRS_MAX_SUBTREES]; /* [n] floats for each subtree */
+  /* [W + 1] index of the first element of each rank's slice of the vector */
   int64_t *slice;
   int64_t *send, *send_at, *recv, *recv_at;
   TrsDeviceBuffer packed, slices;
@@ -67,7 +70,7 @@ static PetscBool end_in_siblings(const TrsSubtree *tree, int n)
                      tree[n - 1].index == tree[n - 2].index + 1);
 }
 
-/* Join the last two subtrees into their parent, which replaces the left one. */
+/* Replace the last two subtrees by their parent. */
 static void join(TrsSubtree *tree, int *n)
 {
   --*n;
@@ -75,8 +78,8 @@ static void join(TrsSubtree *tree, int *n)
 }
 
 /*
-  Subtree i's vector lies in vector[i]. The left siblings that wait for this block are added to it
-  in one pass, from the leaf up: L1 + (L0 + block), the tree's order.
+  vector[i] has the sum of subtree i. The left siblings of the new block's path are added to the
+  block in one pass, from the leaf up: L1 + (L0 + block). This is the order of the tree.
 */
 PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, const float *vector)
 {
@@ -101,12 +104,15 @@ PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the subtrees of blocks [begin, end): tree [TRS_MAX_SUBTREES], or NULL to count them. */
+/*
+  List the subtrees of blocks [begin, end) in tree [TRS_MAX_SUBTREES], and return their number. If
+  `tree` is NULL, only count them.
+*/
 static int subtrees_of(int64_t begin, int64_t end, TrsSubtree *tree)
 {
   int n = 0;
 
-  while (begin < end) { /* take the largest subtree that begins here */
+  while (begin < end) { /* add the largest subtree that begins at this block */
     int64_t level = 0;
 
     while (begin % ((int64_t)2 << level) == 0 && begin + ((int64_t)2 << level) <= end) level++;
@@ -117,7 +123,7 @@ static int subtrees_of(int64_t begin, int64_t end, TrsSubtree *tree)
   return n;
 }
 
-/* Exchange the slices: this rank's slice of every rank's subtrees, rank by rank. */
+/* Exchange slices. This rank receives its slice of every rank's subtrees, rank by rank. */
 static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block)
 {
   const TrsDeviceOps *device = s->comm->device;
@@ -151,15 +157,15 @@ static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int
 }
 
 /*
-  Add the slices as if all blocks had been added one after the other. Remaining subtrees have no
-  sibling and are added from the right.
+  Add the slices as if all blocks had been added one after the other. Subtrees that remain without a
+  sibling are added from the last to the first.
 */
 static PetscErrorCode add_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block,
                                  const float **sum)
 {
   const int64_t n = s->slice[s->comm->rank + 1] - s->slice[s->comm->rank];
   float *from = (float *)s->slices.data, *at[TRS_MAX_SUBTREES] = {from};
-  TrsSubtree tree[TRS_MAX_SUBTREES]; /* subtrees of all blocks so far */
+  TrsSubtree tree[TRS_MAX_SUBTREES]; /* subtrees of the blocks added so far */
   int n_trees = 0;
 
   PetscFunctionBegin;

@@ -10,37 +10,40 @@ struct TrsBlockwiseImpl {
   TrsComm comm;
   const TrsDeviceOps *device;
   TrsDlrm dlrm;
-  TrsPairLoss pair_loss; /* or NULL */
-  PetscBool keeps_pairs; /* TrsBlockwiseKeepPairs() */
+  TrsPairLoss pair_loss; /* loss of pairs, or NULL */
+  PetscBool keeps_pairs; /* set by TrsBlockwiseKeepPairs() */
   int num_dense;
-  int64_t size;           /* samples per block */
-  int n_tasks, n_columns; /* labels and prediction values per sample */
-  int64_t stride;         /* floats in a row of the interaction's input */
-  float *grads;           /* one block's gradients, in the model's memory */
-  TrsRaggedRows ragged;   /* NULL: no sequence has a layer */
+  int64_t size;           /* number of samples per block */
+  int n_tasks, n_columns; /* number of labels and of prediction values per sample */
+  int64_t stride;         /* number of floats in a row of the interaction's input */
+  float *grads;           /* the gradients of one block, in the model's memory */
+  TrsRaggedRows ragged;   /* NULL: no layer pools a sequence */
   TrsSampleBlocks blocks;
   TrsBlockSum sum;
-  /* [W + 1] first sample of each rank in the batch */
+  /* [W + 1] index of each rank's first sample in the batch */
   int64_t *first_sample;
-  PetscBool of_samples;       /* the parts of the losses are those of samples, not of blocks */
+  /* true: the parts of the losses belong to samples; false: they belong to blocks */
+  PetscBool of_samples;
   int64_t *n_losses;          /* [W] number of parts of the losses on each rank */
-  const int64_t *first_block; /* [W + 1] */
+  const int64_t *first_block; /* [W + 1] index of each rank's first block */
   /*
-    [size + B, stride] The rows of own samples come after the room for one block. If samples stay,
-    the gradients start at the beginning: a block's gradients overwrite the previous block's rows,
-    which are no longer needed.
+    [size + B, stride] The first `size` rows are free, then come the rows of this rank's own
+    samples. If samples stay on their rank, the gradients start at the first row. The gradients of a
+    block then overwrite rows of the previous block, which are no longer needed.
   */
   TrsDeviceBuffer own;
-  /* double, [parts, tasks] for my blocks and for all blocks */
+  /* double, [parts, tasks] for this rank's blocks, and for all blocks */
   TrsDeviceBuffer block_losses, losses;
-  TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
-  int64_t n_host_losses;       /* 0 on other ranks and without labels */
-  float *grads_of_rows;        /* [n, stride] of my blocks' samples, in `own` or in block_grads */
-  /* for my blocks' samples: [n, stride] and [n, n_columns] */
+  TrsPinnedBuffer host_losses; /* the losses of all blocks on the host */
+  int64_t n_host_losses;       /* 0 on all ranks except rank 0, and without labels */
+  /* [n, stride] gradients for the samples of this rank's blocks, in `own` or in block_grads */
+  float *grads_of_rows;
+  /* for the samples of this rank's blocks: [n, stride] and [n, n_columns] */
   TrsDeviceBuffer block_grads, block_predictions;
-  /* for my blocks' samples, if needed: [n, 2 D] towers' outputs, their gradients */
+  /* for the samples of this rank's blocks, if needed: [n, 2 D] the towers' outputs, and their
+     gradients */
   TrsDeviceBuffer block_pairs, block_pair_grads;
-  int64_t *first_row; /* [W + 1] first sample of each rank's blocks in the batch */
+  int64_t *first_row; /* [W + 1] index in the batch of the first sample of each rank's blocks */
 };
 
 PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise *blockwise)
@@ -96,7 +99,7 @@ PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows of own samples. */
+/* The rows of this rank's own samples. */
 static float *rows_of(TrsBlockwise b)
 {
   return (float *)b->own.data + b->size * b->stride;
@@ -111,19 +114,22 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise b, int64_t n, float **rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The inputs of a block and the places of its results. */
+/* The inputs of a block, and the memory for its results. */
 typedef struct {
-  float *rows;                 /* for all my blocks' samples, as the two below */
+  float *rows;                 /* for all samples of this rank's blocks, as the next two fields */
   const float *dense, *labels; /* labels may be NULL */
-  const float *weights;        /* NULL: all 1 */
-  PetscBool has_pairs;         /* there is a pair loss, and labels */
-  const TrsPair *pair;         /* of my blocks' samples; NULL if there are none */
+  const float *weights;        /* NULL: all weights are 1 */
+  PetscBool has_pairs;         /* true: there is a pair loss, and there are labels */
+  /* pairs of the samples of this rank's blocks; NULL: there are none */
+  const TrsPair *pair;
   float scale;
   PetscBool backward, predict;
-  int64_t step, first; /* training step; place of my blocks' first sample in the epoch's order */
+  /* training step, and the position in the epoch's order of the first sample of this rank's blocks
+     */
+  int64_t step, first;
 } TrsBlockJob;
 
-/* Keep a block's towers' outputs, if they are needed. */
+/* If the towers' outputs are needed, keep those of a block. */
 static PetscErrorCode keep_pairs(TrsBlockwise b, TrsStream stream, int64_t begin, int64_t n)
 {
   const TrsPairs pairs = TrsDlrmPairs(b->dlrm);
@@ -157,7 +163,7 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Run the backward of my block i, which adds its gradients to the sum. */
+/* Run the backward of this rank's i-th block, and add the gradients to the sum. */
 static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t i)
 {
   int64_t begin;
@@ -176,7 +182,7 @@ static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Run the forward and, if needed, the backward of my blocks, one after the other. */
+/* Run the forward, and if needed the backward, of this rank's blocks, one block after the other. */
 static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
@@ -193,7 +199,7 @@ static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBloc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute the towers' outputs for all blocks, then their loss. */
+/* Compute the towers' outputs of all blocks, then the loss of their pairs. */
 static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
@@ -219,7 +225,9 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* run_blocks() with a pair loss: a block's forward runs again before its backward. */
+/*
+  Like run_blocks(), but with a pair loss. The forward of a block runs again before its backward.
+*/
 static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
@@ -241,7 +249,7 @@ static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start moving all blocks' losses to the host. */
+/* Start to copy the losses of all blocks to the host. */
 static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
 {
   const int64_t *first = b->of_samples ? b->first_row : b->first_block, n = first[b->comm->size];
@@ -291,7 +299,7 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for the results of my blocks' n samples. */
+/* Allocate memory for the results of the n samples in this rank's blocks. */
 static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
 {
   const int64_t pair_bytes = b->pair_loss || b->keeps_pairs
@@ -312,7 +320,7 @@ static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the first sample and block of each rank. */
+/* Find the first sample and the first block of each rank. */
 static PetscErrorCode share_blocks(TrsBlockwise b, const TrsBatch *batch)
 {
   const int rank = b->comm->rank;

@@ -5,7 +5,7 @@
 
 #define FIRST_BUCKET_BYTES (1 << 20) /* small, so that the exchange starts early */
 
-/* On a device, starting an exchange costs host time, so there are fewer exchanges. */
+/* On a device, each exchange costs host time, so there are fewer and larger buckets. */
 #define BUCKET_BYTES        (2 << 20)
 #define DEVICE_BUCKET_BYTES (16 << 20)
 
@@ -15,11 +15,11 @@ struct TrsDenseAllreduceImpl {
   float *grads;
   int64_t n;
   int64_t bucket_bytes;
-  TrsCodec codec; /* encodes the numbers for the message */
+  TrsCodec codec; /* the codec that encodes messages */
   int n_buckets, n_started;
-  int64_t *begin;      /* [n_buckets + 1] */
+  int64_t *begin;      /* [n_buckets + 1] index of each bucket's first element */
   TrsRequest *request; /* [n_buckets] */
-  int64_t n_ready;     /* elements completed so far in this step */
+  int64_t n_ready;     /* number of elements that are complete in this step */
 };
 
 static const TrsOptionSpec specs[] = {

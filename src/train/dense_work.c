@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/impl.h"
 
-/* Copy vectors from their places to a matrix of floats. */
+/* Copy vectors from their addresses to a matrix of floats. */
 static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix to)
 {
   const TrsTableConfigs *tables = m->config.tables;
@@ -23,8 +23,9 @@ static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix 
 }
 
 /*
-  Copy own samples' pooled rows to the host if they are kept. They are valid after loss_ready, which
-  is recorded after the forward. If the batch had rows in another slot, these are given up.
+  If pooled rows are kept, copy those of this rank's samples to the host. They are valid after
+  loss_ready, which is recorded after the forward. If another slot has rows of the same batch, they
+  become invalid.
 */
 static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, const TrsPooledMatrix *pooled)
 {
@@ -54,7 +55,10 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy own samples' towers' outputs to the host if they are kept, like keep_pooled(). */
+/*
+  If the towers' outputs are kept, copy those of this rank's samples to the host, like
+  keep_pooled().
+*/
 static PetscErrorCode keep_pairs(TrsModelParallel m, int slot, int64_t batch, const float *out)
 {
   const int64_t bytes = batch * TrsDlrmPairs(m->dlrm).stride * (int64_t)sizeof(float);
@@ -72,8 +76,8 @@ static PetscErrorCode keep_pairs(TrsModelParallel m, int slot, int64_t batch, co
 }
 
 /*
-  Get the matrix in which the pooled vectors of n samples arrive: the model's, unless a table is
-  split.
+  Get the matrix in which the pooled vectors of n samples arrive. It is the model's matrix, unless a
+  table is split.
 */
 static PetscErrorCode arrival(TrsModelParallel m, int64_t n, const TrsPooledMatrix *model,
                               TrsPooledMatrix *arrived)
@@ -85,7 +89,7 @@ static PetscErrorCode arrival(TrsModelParallel m, int64_t n, const TrsPooledMatr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the model's vectors of a batch from the vectors that arrived. */
+/* Compute the model's vectors of a batch from the vectors that arrived. */
 static PetscErrorCode finish_vectors(TrsModelParallel m, int slot, int64_t n, const TrsPooledMatrix *model)
 {
   PetscFunctionBegin;
@@ -95,8 +99,8 @@ static PetscErrorCode finish_vectors(TrsModelParallel m, int slot, int64_t n, co
 }
 
 /*
-  Compute the gradients of the arrived vectors from the gradients of the model's vectors.
-  BackwardStart may follow.
+  Compute the gradients of the vectors that arrived from the gradients of the model's vectors.
+  Afterwards BackwardStart may be called.
 */
 static PetscErrorCode begin_gradients(TrsModelParallel m, int slot, int64_t n, const TrsPooledMatrix *model,
                                       TrsPooledMatrix *arrived)
@@ -115,7 +119,7 @@ static PetscBool is_training(TrsModelParallel m, int slot)
   return (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
 }
 
-/* --- by ranks: the parts of a step that graphs may replay (step_graphs.h) --- */
+/* --- trs_dense_by_ranks: the parts of a step that graphs may replay (step_graphs.h) --- */
 
 typedef struct {
   TrsModelParallel m;
@@ -181,8 +185,8 @@ static PetscErrorCode run_part(TrsDensePart *part, int slot, TrsStepPart which,
 }
 
 /*
-  Run the dense layers on vectors that have arrived. The pair loss needs all ranks' pairs and
-  follows the layers.
+  Run the dense layers on vectors that have arrived. A pair loss needs the pairs of all ranks, so it
+  is computed after the layers.
 */
 static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                    const float **predictions)
@@ -202,7 +206,7 @@ static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Overlap the lookups with the dense arch. */
+/* Run the forward of own samples. The lookups overlap with the dense arch. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {
@@ -284,7 +288,7 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
   float *grads, *rows;
 
   PetscFunctionBegin;
-  (void)batch; /* the blocks have its gradients */
+  (void)batch; /* the gradients of `batch` are in the blocks */
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &rows));

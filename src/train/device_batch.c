@@ -14,7 +14,7 @@ PetscErrorCode TrsDeviceBatchCreate(const TrsDeviceOps *device, TrsDeviceBatch *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy a caller's KJT. Its offsets give the start of each feature's ids. */
+/* Copy a caller's KJT. Its offsets give the index of each feature's first id. */
 static PetscErrorCode copy_kjt(const TrsDeviceOps *device, TrsStream stream, const TrsKjt *from, TrsKjt *kjt,
                                int64_t *id_begin)
 {
@@ -35,13 +35,13 @@ static PetscErrorCode copy_kjt(const TrsDeviceOps *device, TrsStream stream, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The place of an array of the reader's batch in the copy of the batch's memory. */
+/* The address that an array of the reader's batch has in the copy of the batch's memory. */
 static void *in_copy(const TrsBatch *host, const TrsDeviceBatch *batch, const void *array)
 {
   return array ? (char *)batch->memory.data + ((const char *)array - (const char *)host->memory) : NULL;
 }
 
-/* Copy the reader's batch in one piece, and assemble its ids. */
+/* Copy the memory of the reader's batch in one piece, and assemble the ids from it. */
 static PetscErrorCode copy_samples(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                    TrsWorkspace workspace, const TrsBatch *host, TrsDeviceBatch *batch)
 {
@@ -83,7 +83,8 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, const TrsComputeOp
   batch->batch = &batch->twin;
   PetscCall(
       TrsKjtReserve(device, kjt, from->n_features, from->batch, from->jagged.n_values, from->is_weighted));
-  /* The host keeps the start of each feature's ids, so that no stage must ask the device for it. */
+  /* The host keeps the index of each feature's first id, so that it need not ask the device for
+     it. */
   PetscCall(TrsBufferReserve(&batch->id_begin, begin_bytes, PETSC_FALSE));
   kjt->id_begin = (const int64_t *)batch->id_begin.data;
   if (host->features) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The parts of ModelParallel: set-up (model_parallel_setup.c), its state in checkpoints
-  (model_parallel_state.c), the steps of a batch (model_parallel.c), and the dense layers' work in
-  these steps, which has two variants (dense_work.c). Internal to train/.
+  (model_parallel_state.c), the steps of a batch (model_parallel.c), and the two variants of the
+  dense layers' work in these steps (dense_work.c). Internal to train/.
 */
 #pragma once
 
@@ -17,35 +17,35 @@
 #include "train/step_graphs.h"
 
 /*
-  A batch's slot, from the batch's copy to the end of its backward, or of its forward in an
-  evaluation.
+  The slot of a batch. The batch has it from its copy to the end of its backward. In an evaluation,
+  it has it to the end of its forward.
 */
 typedef struct {
   TrsDeviceBatch copy;
-  TrsEvent ready;                    /* the batch's ids are on the shards */
-  TrsEvent sorted;                   /* the ids are sorted for the update */
-  TrsEvent loss_ready;               /* the forward's results are on the host */
-  TrsPinnedBuffer loss, predictions; /* these results: [tasks]; [B, columns] */
-  TrsPinnedBuffer pooled;            /* [B, stride] if pooled rows are kept */
-  const TrsBatch *pooled_of;         /* batch of the pooled rows; NULL: none */
-  TrsPinnedBuffer pairs;             /* [B, 2 D] if the towers' outputs are kept */
-  const TrsBatch *pairs_of;          /* batch of the towers' outputs; NULL: none */
+  TrsEvent ready;                    /* recorded when the batch's ids are on the shards */
+  TrsEvent sorted;                   /* recorded when the ids are sorted for the update */
+  TrsEvent loss_ready;               /* recorded when the forward's results are on the host */
+  TrsPinnedBuffer loss, predictions; /* the forward's results: [tasks], and [B, columns] */
+  TrsPinnedBuffer pooled;            /* [B, stride] pooled rows, if they are kept */
+  const TrsBatch *pooled_of;         /* the batch of the pooled rows; NULL: there are no rows */
+  TrsPinnedBuffer pairs;             /* [B, 2 D] the towers' outputs, if they are kept */
+  const TrsBatch *pairs_of;          /* the batch of the towers' outputs; NULL: there are none */
 } TrsModelSlot;
 
 /*
-  The distribution of the dense layers' work over ranks, and the summation of their gradients.
+  The functions that distribute the work of the dense layers over ranks and sum their gradients.
   Chosen at set-up.
 */
 typedef struct {
   /*
-    Bring pooled rows to their samples, run the dense layers, and compute the loss. For a training
-    batch this function may already do parts of the backward.
+    Bring pooled rows to the ranks of their samples, run the dense layers, and compute the loss. For
+    a training batch this function may also do parts of the backward.
   */
   PetscErrorCode (*forward)(TrsModelParallel model, int slot, const TrsBatch *batch, float scale,
                             const float **predictions);
   /*
-    Run the dense layers' backward, bring the pooled rows' gradients to their shards, update the
-    tables, and sum the layers' gradients.
+    Run the backward of the dense layers, bring the pooled rows' gradients to their shards, update
+    the tables, and sum the layers' gradients.
   */
   PetscErrorCode (*backward)(TrsModelParallel model, int slot, const TrsBatch *batch,
                              const TrsSparseOptimizerArgs *args);
@@ -59,65 +59,73 @@ struct TrsModelParallelImpl {
   TrsPairLoss pair_loss; /* NULL: the model computes its own losses */
   TrsDenseOptimizer dense_optimizer;
   TrsDenseAllreduce allreduce;
-  TrsStepGraphs graphs;     /* NULL: every step launches its kernels directly */
-  const float *predictions; /* the model's predictions; set by the first forward that makes some */
+  TrsStepGraphs graphs; /* NULL: every step launches its kernels directly */
+  /* the model's predictions, set by the first forward that computes them */
+  const float *predictions;
   TrsSparseOptimizers optimizers;
-  TrsSparseOptimizerArgs *step_args;     /* [optimizers.n] with a step's learning rates */
-  int64_t states_from[TRS_STATES_KINDS]; /* TrsModelParallelStatesFrom() */
+  /* [optimizers.n] arguments with the learning rates of the current step */
+  TrsSparseOptimizerArgs *step_args;
+  int64_t states_from[TRS_STATES_KINDS]; /* set by TrsModelParallelStatesFrom() */
   TrsSchedule schedule;
-  PetscBool averaged;           /* an evaluation with averaged weights, not a training */
-  TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
-  int64_t global_batch;         /* samples of all ranks' largest batches, for the banner */
-  int64_t *columns;             /* [features] first columns in a row of all vectors */
-  int64_t kept_stride;          /* floats in such a row */
+  PetscBool averaged;           /* true: an evaluation (not a training) with averaged weights */
+  TrsPooledMatrix pooled, grad; /* the input of the model's interaction, and its gradient */
+  /* number of samples in the largest batches of all ranks, for the banner */
+  int64_t global_batch;
+  /* [features] index of each feature's first column in a row of all vectors */
+  int64_t *columns;
+  int64_t kept_stride; /* number of floats in such a row */
   /*
-    [features] places of the batch's vectors, later of their gradients; NULL: in these matrices. If
-    set, both matrices are the same one, which has memory if some tables' vectors arrive there.
+    [features] addresses of the batch's vectors, later of their gradients; NULL: they are in the two
+    matrices. If set, both matrices are the same matrix. It has memory only if the vectors of some
+    tables arrive in it.
   */
   TrsVectorPlace *place;
   TrsPositionWeight *position; /* [features] */
-  /* The matrix in which vectors arrive if tables are split; NULL: they arrive in `pooled`. */
+  /* Has the matrix in which vectors arrive if tables are split. NULL: they arrive in `pooled`. */
   TrsSplitTables split;
-  TrsRaggedRows ragged; /* rows of the sequences with layers; NULL: there are none */
-  int64_t n_columns;    /* embedding columns in the model's matrix, its last columns */
+  TrsRaggedRows ragged; /* rows of the sequences that layers pool; NULL: there are none */
+  /* number of embedding columns in the model's matrix; they are its last columns */
+  int64_t n_columns;
   TrsStream stream, memcpy, data_dist, results, prefetch;
-  TrsWorkspace assembly; /* for assembling batches on the stream memcpy */
+  TrsWorkspace assembly; /* workspace for assembling batches on the stream memcpy */
   /*
-    Are ids sorted ahead of the update, on the stream `prefetch`? sums_ahead: are they also sorted
-    for sums of gradients, which are made before the gradients travel and so need the sorts earlier?
+    sorts_ahead: ids are sorted ahead of the update, on the stream `prefetch`. sums_ahead: they are
+    also sorted for sums of gradients. These sums are made before the gradients are sent, so they
+    need the sorts earlier.
   */
   PetscBool sorts_ahead, sums_ahead;
-  /* Do rows have other places, such as caches? Otherwise the next three fields are not used. */
+  /* true: rows have a placement such as a cache. Otherwise the next three fields are not used. */
   PetscBool placed;
-  TrsEvent computed, prefetched; /* the prefetch may begin; the last prefetch is done */
-  PetscBool updated;             /* have rows changed since the last prefetch? */
+  TrsEvent computed, prefetched; /* events: the prefetch may begin; the last prefetch is done */
+  PetscBool updated;             /* true: rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
-  PetscBool keeps_pooled;  /* TrsModelParallelKeepPooled() */
-  TrsDeviceBuffer widened; /* kept pooled rows as floats, unless an fp32 matrix has them */
-  PetscBool keeps_pairs;   /* TrsModelParallelKeepPairs() */
+  PetscBool keeps_pooled; /* set by TrsModelParallelKeepPooled() */
+  /* the pooled rows that are kept, as floats; unused if an fp32 matrix has them */
+  TrsDeviceBuffer widened;
+  PetscBool keeps_pairs; /* set by TrsModelParallelKeepPairs() */
   const TrsDenseWork *dense;
-  TrsBlockwise blockwise; /* NULL: by ranks */
+  TrsBlockwise blockwise; /* NULL: the dense layers work by ranks */
   TrsReplicas replicas;
 };
 
 /*
-  Begin a stage of the step, for the host and on the compute stream:
-  TrsStageSwitch() and TrsTimelineMark().
+  Begin a stage of the step, on the host and on the compute stream (TrsStageSwitch(),
+  TrsTimelineMark()).
 */
 PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStage *before);
 
 /*
-  Update the tables, once no prefetch changes their caches. Must be called between BackwardStart and
-  the next use of the rows.
+  Update the tables as soon as no prefetch changes their caches. Must be called between
+  BackwardStart and the next use of the rows.
 */
 PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel model, int slot, const TrsPooledMatrix *grad,
                                             const TrsSparseOptimizerArgs *args);
 
-/* Every rank computes its own samples, overlapped with the exchanges and the all-reduce. */
+/* Every rank computes its own samples. This overlaps with the exchanges and the all-reduce. */
 extern const TrsDenseWork trs_dense_by_ranks;
 
 /*
-  -reproducible and -accumulate_steps: the ranks compute fixed blocks of the global batch
+  Used for -reproducible and -accumulate_steps: the ranks compute fixed blocks of the global batch
   (train/blockwise.h).
 */
 extern const TrsDenseWork trs_dense_by_blocks;

@@ -15,7 +15,7 @@ static PetscErrorCode add_position_weights(TrsDlrm dlrm, const TrsTableConfigs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the layers of the sequences that have layers. */
+/* Add the layers that pool sequences. */
 static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
 {
   PetscFunctionBegin;
@@ -43,7 +43,7 @@ static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the tower of each vector in the model. */
+/* Assign each of the model's vectors to a tower. */
 static PetscErrorCode set_sides(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int n)
 {
   int *side;
@@ -79,7 +79,7 @@ PetscErrorCode TrsModelFeatures(TrsDlrm dlrm, const TrsTableConfigs *tables, int
   for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
-      /* A remainder's features have their quotient's vectors. */
+      /* The features of a remainder table have the vectors of its quotient table. */
       columns[f] = of_vectors[TrsTableVectors(table) ? v : v - table->n_features + k];
       position[f] = (TrsPositionWeight){0};
       if (!table->max_feature_lengths) continue;

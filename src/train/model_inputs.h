@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A model's inputs from the tables: its vectors, their towers, position weights and sequences.
+  Declares a model's inputs from the tables: its vectors, their towers, position weights and
+  sequences.
 
   Source: src/RULES.md, rule A2
 */
@@ -15,20 +16,21 @@
   Not collective. Must be called after TrsDlrmSetFromOptions().
 
   In:     tables  borrowed until TrsDlrmDestroy()
-  Out:    n       pooled vectors per sample
-          dims    [n] their widths, to be freed with PetscFree()
-  Errors: OPTION for a feature on no tower's side
+  Out:    n       number of pooled vectors per sample
+          dims    [n] widths of the vectors; free with PetscFree()
+  Errors: OPTION for a feature that belongs to no tower
 */
 PetscErrorCode TrsModelInputs(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int *n,
                               int **dims);
 
 /*
-  TrsModelFeatures - Find the places of the features' vectors and their position weights, after
-  set-up.
+  TrsModelFeatures - Get the columns of the features' vectors, and the features' position weights.
+    Must be called after set-up.
 
   Not collective.
 
-  Out:    columns   [features] first columns in the matrix of TrsDlrmEmbeddings()
+  Out:    columns   [features] index of each feature's first column in the matrix of
+                    TrsDlrmEmbeddings()
           position  [features] the weights and gradients belong to the model
 */
 PetscErrorCode TrsModelFeatures(TrsDlrm dlrm, const TrsTableConfigs *tables, int64_t *columns,

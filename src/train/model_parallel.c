@@ -30,7 +30,7 @@ PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, cons
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
   if (copy->host != batch)
     PetscCall(TrsDeviceBatchCopy(device, m->config.compute, m->memcpy, m->assembly, batch, copy));
-  /* The copy itself waited until the slot was unused. */
+  /* The copy itself has already waited until the slot was unused. */
   PetscCall(device->stream_wait(m->data_dist, copy->copied));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
   PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &copy->batch->kjt, m->data_dist));
@@ -53,8 +53,8 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel m, int slot)
 }
 
 /*
-  Sort a training batch's ids for its update. This overlaps with earlier batches, and only the
-  batch's update waits for it.
+  Sort the ids of a training batch for its update. This overlaps with the work of earlier batches.
+  Only the batch's own update waits for it.
 */
 static PetscErrorCode sort_ahead(TrsModelParallel m, int slot)
 {
@@ -88,9 +88,9 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
 }
 
 /*
-  This work is ordered after the last update and everything started after it. The lines of batches
-  in flight stay in the caches, and other rows only change their place. An evaluation updates
-  nothing, so the work does not wait for a forward.
+  This work runs after the last update and all work that was started after it. The cache lines of
+  batches in flight stay in the caches. Other rows may move, but do not change. An evaluation
+  updates nothing, so its prefetch does not wait for a forward.
 */
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
 {
@@ -121,7 +121,7 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Mark the work started so far as the last use of the slot and its batch. */
+/* Record that the work started so far is the last use of the slot and its batch. */
 static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 {
   PetscFunctionBegin;
@@ -131,8 +131,8 @@ static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 }
 
 /*
-  Copy the probabilities to host memory. They are valid after loss_ready, which is recorded after
-  the copy.
+  Copy the predictions to host memory. They are valid after loss_ready, which is recorded after the
+  copy.
 */
 static PetscErrorCode fetch_predictions(TrsModelParallel m, int slot, int64_t n, const float **predictions)
 {
@@ -157,8 +157,8 @@ PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStag
 }
 
 /*
-  Compute 1 / (sum of the global batch's weights). It is 0 if all weights are 0, or if no gradient
-  is needed and the weights were not summed.
+  Compute 1 / (sum of the global batch's weights). The result is 0 if all weights are 0. It is also
+  0 if no gradient is needed and the weights were not summed.
 */
 static float loss_scale(const TrsBatch *batch)
 {
@@ -207,9 +207,10 @@ PetscErrorCode TrsModelParallelLosses(TrsModelParallel m, int slot, double *loss
   TrsModelParallelLossParts(m, &n, &parts);
   for (int t = 0; t < n_tasks; t++) losses[t] = 0.0;
   for (int64_t i = 0; i < n * n_tasks; i++) losses[i % n_tasks] += parts[i];
-  if (slot >= TRS_TRAINING_SLOTS && m->placed) { /* the slot's forward is over */
+  /* release the slot's cache lines, because its forward is over */
+  if (slot >= TRS_TRAINING_SLOTS && m->placed) {
     PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
-    /* The event also covers the locks on the lines. */
+    /* Recorded here, so that the event also covers the release of the lines. */
     PetscCall(device->event_record(m->prefetched, m->prefetch));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -237,10 +238,10 @@ PetscBool TrsModelParallelGivesRows(TrsModelParallel m)
   return PETSC_FALSE;
 }
 
-/* A step of the dense optimizer. */
+/* The arguments for a step of the dense optimizer. */
 typedef struct {
   TrsModelParallel m;
-  int64_t step; /* from 1 */
+  int64_t step; /* index of the step, counted from 1 */
   double factor;
 } TrsOptimizerPart;
 
@@ -274,7 +275,7 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   TrsStage before;
 
   PetscFunctionBegin;
-  (void)batch; /* the slot has the batch */
+  (void)batch; /* unused, because the slot has the batch */
   for (int i = 0; i < m->optimizers.n; i++) {
     m->step_args[i] = m->optimizers.args[i];
     m->step_args[i].step = step + 1 - m->states_from[TRS_STATES_TABLES];
@@ -386,9 +387,10 @@ PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, NULL, &n_values));
   if (m->dense_optimizer) PetscCall(TrsDenseOptimizerStates(m->dense_optimizer, &n_states, names, unused));
   for (int i = 0; i < n_states; i++) averages += strcmp(names[i], TRS_DENSE_AVERAGE) == 0;
-  /* The average includes a buffer for swapping it with the weights. */
+  /* The average also needs a buffer, which swaps it with the weights. */
   *dense = n_values * (int64_t)sizeof(float) * (m->config.training ? 2 + n_states + averages : 1);
-  if (m->config.compute->operand_type() != TRS_FP32) /* and an operand copy */
+  /* and a copy of the weights in the operands' type */
+  if (m->config.compute->operand_type() != TRS_FP32)
     *dense += n_values * TrsDTypeBytes(m->config.compute->operand_type());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

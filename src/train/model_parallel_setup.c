@@ -18,7 +18,7 @@ static const TrsOptionSpec specs[] = {
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility and launches", specs);
 
-/* Make a model from the options, without its set-up. */
+/* Create a model from the options, but do not set it up. */
 static PetscErrorCode describe_model(TrsOptions options, const TrsTableConfigs *tables, TrsDlrm *dlrm, int *n,
                                      int **dims)
 {
@@ -51,7 +51,7 @@ PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfi
 }
 
 /*
-  True if each feature of the table has one pooled vector of its own, whose gradient is used
+  True if each feature of the table has one pooled vector of its own, and its gradient is used
   unchanged. limit: [tables->n] limits of gradients, or NULL.
 */
 static PetscBool has_plain_vectors(const TrsTableConfigs *tables, int t, const float *limit)
@@ -62,8 +62,9 @@ static PetscBool has_plain_vectors(const TrsTableConfigs *tables, int t, const f
 }
 
 /*
-  True if sharded tables can leave vectors where they arrive, and read gradients there
-  (TrsShardedEbcConfig). No feature may then have two vectors or share one.
+  True if the sharded tables can leave vectors in the memory in which they arrive, and read
+  gradients there (TrsShardedEbcConfig). For this, each feature must have exactly one vector of its
+  own.
 */
 static PetscBool tables_leave_vectors(const TrsTableConfigs *tables, const float *limit)
 {
@@ -102,7 +103,7 @@ PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the model's matrices for the vectors and their gradients. */
+/* Get the model's matrices for the vectors and their gradients. */
 static PetscErrorCode find_features(TrsModelParallel m)
 {
   PetscFunctionBegin;
@@ -118,8 +119,8 @@ static PetscErrorCode find_features(TrsModelParallel m)
 }
 
 /*
-  Vectors in place: make the matrix for vectors that have no other place to arrive, if there are
-  any.
+  For vectors in place: create a matrix for the vectors that cannot stay where they arrive, if there
+  are any.
 */
 static PetscErrorCode make_rows(TrsModelParallel m)
 {
@@ -136,9 +137,9 @@ static PetscErrorCode make_rows(TrsModelParallel m)
 }
 
 /*
-  True if the sharded tables can work on a bf16 matrix of the model. This then holds for all of
-  them, with every plan (TrsShardedEbcConfig). The parts of id_map qr are joined by a kernel for
-  floats.
+  True if the sharded tables can work on a bf16 matrix of the model. All tables must support it,
+  with every plan (TrsShardedEbcConfig). The parts of a table with id_map qr do not, because a
+  kernel for floats joins them.
 */
 static PetscBool tables_take_bf16(TrsModelParallel m, const TrsShardedEbcConfig *ebc)
 {
@@ -161,7 +162,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const
   const PetscBool reproducible = ebc->dist.reproducible;
   const TrsTableConfigs *tables = m->config.tables;
   int n_features = 0, n, *dims;
-  PetscBool graphs; /* graphs keep the vectors' places */
+  PetscBool graphs; /* graphs keep the addresses of the vectors */
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-dense_graphs", &graphs, NULL));
@@ -291,7 +292,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse options that exclude steps of several batches. */
+/* Refuse options that cannot be combined with steps of several batches. */
 static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options, PetscBool rounded)
 {
   const TrsTableConfigs *tables = m->config.tables;
@@ -311,7 +312,7 @@ static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options,
 
 /*
   Choose how the dense layers' work is distributed. By blocks, the layers' gradients keep full
-  precision. Pair losses have tiles with the size of a -reproducible block.
+  precision. The tiles of a pair loss have the size of a -reproducible block.
 */
 static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
@@ -339,8 +340,8 @@ static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, 
 }
 
 /*
-  Create graphs of the dense layers' launches. By blocks and for sequences the launches differ from
-  step to step.
+  Create graphs of the dense layers' launches. Not used by blocks and for sequences, because their
+  launches differ from step to step.
 */
 static PetscErrorCode create_graphs(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
@@ -370,7 +371,7 @@ static PetscErrorCode create_graphs(TrsModelParallel m, TrsOptions options, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Create the tables' optimizers. Without training no table has states. */
+/* Create the tables' optimizers. Without training, tables have no states. */
 static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions options)
 {
   PetscFunctionBegin;
@@ -413,7 +414,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                        config->shards->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
   m->shards.seed = config->seed;
-  /* By blocks the model has only one block's memory. */
+  /* By blocks, the model has memory for only one block and lends none. */
   if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
@@ -427,7 +428,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                 &m->shards, &ebc, &m->ebc));
   PetscCall(make_rows(m));
   m->placed = TrsShardedEbcIsPlaced(m->ebc);
-  m->updated = PETSC_TRUE; /* the tables are filled first */
+  m->updated = PETSC_TRUE; /* the tables will be filled first, which changes rows */
   m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
   m->sums_ahead = (PetscBool)(m->sorts_ahead && TrsShardedEbcSortsSums(m->ebc));
   if (config->training) PetscCall(create_optimizers(m, options));

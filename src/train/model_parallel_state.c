@@ -5,7 +5,7 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
   PetscCall(TrsShardedEbcAddState(m->ebc, m->stream, m->placed ? m->prefetched : NULL, state));
-  /* The first copy of the tables is written; every copy is read. */
+  /* Only the first copy of the tables is written. Every copy is read. */
   for (int i = 0; m->replicas.owners && m->replicas.owners->rank > 0 && i < state->n; i++)
     for (int k = 0; k < state->tensor[i].n_parts; k++) state->tensor[i].part[k].copy = PETSC_TRUE;
   PetscCall(TrsDlrmAddState(m->dlrm, m->averaged, state));

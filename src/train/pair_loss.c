@@ -11,27 +11,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_TILE = TRS_BLOCK_SAMPLES /* rows of scores per tile */ };
+enum { TRS_TILE = TRS_BLOCK_SAMPLES /* rows of scores in a tile */ };
 
 struct TrsPairLossImpl {
   TrsComm comm;
   int64_t D;
   TrsPairLossKind kind;
   double temperature;
-  int64_t n_negatives; /* negatives drawn per step; 0: all candidates are negatives */
-  uint64_t key;        /* key of the draws */
-  double rate;         /* rate of the frequencies' running mean; 0: no correction */
-  int64_t n_ids;       /* rows in the candidates' table */
-  /* [n_ids] frequency of each id in the batches so far; NULL without correction */
+  int64_t n_negatives; /* number of negatives drawn per step; 0: all candidates are negatives */
+  uint64_t key;        /* key of the random numbers */
+  double rate;         /* rate of the running averages of the ids' frequencies; 0: no correction */
+  int64_t n_ids;       /* number of rows in the candidates' table */
+  /* [n_ids] the frequency of each id in the batches so far; NULL without correction */
   float *frequency;
   TrsBuffer draws; /* [G] */
-  /* index of the feature with the candidate's id, among those of all tables */
+  /* index, among the features of all tables, of the feature with the candidate's id */
   int feature;
   const char *feature_name; /* borrowed from the options or tables */
   int64_t *counts;          /* [W] number of rows on each rank */
-  int64_t *first;           /* [W + 1] first row of each rank, if ranks keep their samples */
+  /* [W + 1] index of each rank's first row, if ranks keep their samples */
+  int64_t *first;
   TrsDeviceBuffer own, rows, pairs, log_sums, own_log_sums, scores, row_loss, sum;
-  TrsPinnedBuffer host_pairs; /* used if the host cannot read the device's memory */
+  TrsPinnedBuffer host_pairs; /* used only if the host cannot read the device's memory */
 };
 
 static const TrsOptionSpec specs[] = {
@@ -89,7 +90,7 @@ PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *table
   PetscCall(candidate_name(options, tables, name));
   if (!*name) {
     PetscCall(TrsOptionError(options, "-candidate_features", "the candidate_tower has no features"));
-    PetscFunctionReturn(PETSC_SUCCESS); /* never reached, but a checker cannot know this */
+    PetscFunctionReturn(PETSC_SUCCESS); /* never executed, but a checker cannot know this */
   }
   for (int t = 0, f = 0; t < tables->n; t++) {
     for (int k = 0; k < tables->table[t].n_features; k++, f++) {
@@ -105,7 +106,7 @@ PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *table
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the options for drawing and correcting negatives. */
+/* Read the options that draw and correct negatives. */
 static PetscErrorCode read_negatives(TrsPairLoss loss, TrsOptions options, const TrsTableConfigs *tables)
 {
   int logq;
@@ -198,7 +199,7 @@ PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, TrsStream stream, const TrsBat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gather an element for each row from all ranks. */
+/* Gather one element per row from all ranks. */
 static PetscErrorCode gather(TrsPairLoss loss, TrsStream stream, const int64_t *first, const void *own,
                              int64_t bytes, TrsDeviceBuffer *all)
 {
@@ -212,8 +213,8 @@ static PetscErrorCode gather(TrsPairLoss loss, TrsStream stream, const int64_t *
 }
 
 /*
-  Compute the products of n own rows on one side with all rows on the other side. After `softmax`
-  has replaced the products with their gradients, compute the gradients of these rows.
+  Compute the dot products of n own rows on one side with all rows on the other side. After
+  `softmax` has replaced the dot products with their gradients, compute the gradients of the n rows.
 */
 static PetscErrorCode scores_of(TrsPairLoss loss, TrsStream stream, const TrsPairTile *tile, const float *own,
                                 const float *others)
@@ -248,7 +249,7 @@ static PetscErrorCode gradients_of(TrsPairLoss loss, TrsStream stream, const Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A candidate's draw. The candidates with the smallest numbers are negatives. */
+/* The random number of a candidate. The candidates with the smallest numbers become negatives. */
 typedef struct {
   uint32_t number[2];
   int64_t place;
@@ -263,7 +264,7 @@ static int by_number(const void *a, const void *b)
   return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* Draw a step's negatives among the G candidates, the same on all ranks. */
+/* Draw the negatives of a step among the G candidates. All ranks draw the same negatives. */
 static PetscErrorCode draw_negatives(TrsPairLoss loss, int64_t step, int64_t G, TrsPair *pair)
 {
   TrsDraw *draw;
@@ -283,8 +284,8 @@ static PetscErrorCode draw_negatives(TrsPairLoss loss, int64_t step, int64_t G, 
 }
 
 /*
-  Count the step's candidates into the running means, and correct with these means. A candidate
-  without an id counts like an id that occurs for the first time.
+  Add the step's candidates to the running averages of frequencies, and set the corrections from
+  these averages. A candidate without an id counts like an id that occurs for the first time.
 */
 static void correct(TrsPairLoss loss, int64_t G, TrsPair *pair)
 {
@@ -297,7 +298,10 @@ static void correct(TrsPairLoss loss, int64_t G, TrsPair *pair)
     pair[i].log_q = logf(pair[i].id >= 0 && pair[i].id < loss->n_ids ? loss->frequency[pair[i].id] : once);
 }
 
-/* Set up the G pairs for a training step, on the host, because there are few ids and draws. */
+/*
+  Make the G pairs of a training step. This is done on the host, because there are few ids and
+  random numbers.
+*/
 static PetscErrorCode prepare_pairs(TrsPairLoss loss, TrsStream stream, int64_t step, int64_t G)
 {
   const TrsDeviceOps *device = loss->comm->device;
@@ -318,7 +322,7 @@ static PetscErrorCode prepare_pairs(TrsPairLoss loss, TrsStream stream, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the tile of own rows that starts at `begin`. */
+/* Make the tile of this rank's rows that starts at row `begin`. */
 static TrsPairTile tile_of(TrsPairLoss loss, const TrsPairRows *rows, int64_t begin)
 {
   const int W = loss->comm->size, rank = loss->comm->rank;
@@ -333,7 +337,7 @@ static TrsPairTile tile_of(TrsPairLoss loss, const TrsPairRows *rows, int64_t be
                        .scale = rows->scale};
 }
 
-/* Compute the losses of own queries, the logs of their sums, and their gradients. */
+/* For this rank's queries, compute the losses, the logs of the sums, and the gradients. */
 static PetscErrorCode run_queries(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
                                   int stride_of_losses, float *dout)
 {
@@ -352,7 +356,7 @@ static PetscErrorCode run_queries(TrsPairLoss loss, TrsStream stream, const TrsP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute the gradients of own candidates. */
+/* Compute the gradients of this rank's candidates. */
 static PetscErrorCode run_candidates(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, float *dout)
 {
   const int64_t n = loss->counts[loss->comm->rank], stride = 2 * loss->D, D = loss->D;

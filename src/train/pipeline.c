@@ -3,43 +3,43 @@
 
 #include "core/events.h"
 
-/* The numbers that the ranks agree on in a step. They are summed over ranks. */
+/* The numbers that the ranks exchange in each step. They are summed over ranks. */
 typedef enum {
   TRS_AGREE_LOSS,
   TRS_AGREE_STOP,
   TRS_AGREE_ERROR,
   TRS_AGREE_BAD_IDS,
   TRS_AGREE_BAD_NUMBERS,
-  TRS_AGREE_WEIGHTS, /* with weighted samples: digits of the sum of the next batch's weights */
+  TRS_AGREE_WEIGHTS, /* with weighted samples: the digits of the sum of the next batch's weights */
   TRS_N_AGREE = TRS_AGREE_WEIGHTS + TRS_WEIGHT_DIGITS
 } TrsAgreement;
 _Static_assert((int)TRS_N_AGREE <= (int)TRS_LANE_COUNTS, "weighted steps would agree by MPI, which is slow");
 
 /*
-  Batches in hand: the next one to end, the ones with a forward or an input dist under way, and the
-  one after these.
+  Number of batches that a pipeline holds: the batch that ends next, the batches whose forward or
+  input dist is running, and the batch after these.
 */
 enum { TRS_IN_HAND = 4 };
 _Static_assert((int)TRS_IN_HAND == (int)TRS_READER_OUT + 1, "the reader lends as many, one more to a device");
 
 typedef struct {
   TrsBatch *batch;
-  const float *predictions; /* valid once the batch's loss is available */
-  double start_s;           /* time of the start of its input dist */
+  const float *predictions; /* valid as soon as the batch's loss is available */
+  double start_s;           /* time at which its input dist started */
 } TrsInHand;
 
 typedef struct {
   const char *name;
   /*
-    Start the work that the first forward needs, for the two batches in hand. NULL if nothing runs
+    Start the work that the first forward needs, for the first two batches. NULL: no work runs
     ahead.
   */
   PetscErrorCode (*fill)(TrsPipeline pipeline);
-  /* Run the i-th batch's forward, and start the work on later batches that overlaps with it. */
+  /* Run the forward of hand[i], and start the work on later batches that overlaps with it. */
   PetscErrorCode (*forward)(TrsPipeline pipeline, int i);
   /*
-    After a batch has ended and the others have moved up, start work on the batches behind the
-    forwards. NULL if there is no such work.
+    Called after a batch has ended and hand[] has moved up. Starts work on the batches after the
+    forwards. NULL: there is no such work.
   */
   PetscErrorCode (*next)(TrsPipeline pipeline);
 } TrsPipelineOps;
@@ -49,19 +49,20 @@ struct TrsPipelineImpl {
   TrsComm control;
   TrsModelParallel model;
   TrsReader reader;
-  TrsBatchObserver observer; /* batch is NULL without an observer */
+  TrsBatchObserver observer; /* its function `batch` is NULL if there is no observer */
   PetscBool evaluation;
   int64_t first_update;
   const volatile int *stop;
   PetscBool filled;
-  PetscErrorCode error; /* error of this rank's reader or observer, which the ranks will agree on */
+  PetscErrorCode error; /* error of this rank's reader or observer, until the ranks agree on it */
   TrsInHand hand[TRS_IN_HAND];
-  /* Number of forwards under way. It includes hand[0] if an evaluation's forwards run ahead. */
+  /* Number of forwards that have been started. It includes hand[0] if the forwards of an
+     evaluation run ahead. */
   int ahead;
-  int first_slot, n_slots, turn; /* slots are used in turn; `turn` is hand[0]'s slot */
+  int first_slot, n_slots, turn; /* slots are used in turn; `turn` is the slot of hand[0] */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
   const TrsTaskConfigs *tasks;
-  double losses[TRS_MOST_TASKS]; /* [tasks] of batch 0's forward */
+  double losses[TRS_MOST_TASKS]; /* [tasks] losses of the forward of hand[0] */
   TrsSum agreement;
 };
 
@@ -78,7 +79,7 @@ static int slot_of(TrsPipeline p, int i)
   return p->first_slot + (p->turn + i) % p->n_slots;
 }
 
-/* Fetch the reader's next batch into place i. A failure is stored until the ranks agree on it. */
+/* Get the reader's next batch for hand[i]. An error is stored until the ranks agree on it. */
 static PetscErrorCode fetch(TrsPipeline p, int i)
 {
   TrsInHand *hand = &p->hand[i];
@@ -103,7 +104,7 @@ static PetscErrorCode start_counts(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start sending a batch's ids. */
+/* Start to send the ids of a batch. */
 static PetscErrorCode start_ids(TrsPipeline p, int i)
 {
   PetscFunctionBegin;
@@ -119,7 +120,7 @@ static PetscErrorCode wait_for_ids(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Run the forward of a batch whose input dist is done. */
+/* Run the forward of a batch after its input dist is done. */
 static PetscErrorCode forward(TrsPipeline p, int i)
 {
   TrsInHand *hand = &p->hand[i];
@@ -131,22 +132,22 @@ static PetscErrorCode forward(TrsPipeline p, int i)
 }
 
 /*
-  True if samples' weights weight the step's mean. An evaluation does not use this, because its
-  forwards run ahead of the ranks' sum.
+  True if the loss of the step is an average with the samples' weights. Not used in an evaluation,
+  whose forwards run before the ranks have summed the weights.
 */
 static PetscBool is_weighted(TrsPipeline p, const TrsBatch *batch)
 {
   return (PetscBool)(batch->weights && !p->evaluation);
 }
 
-/* Add this rank's sum of a batch's weights to the step's sums. batch may be NULL. */
+/* Add this rank's sum of a batch's weights to the numbers of the step. `batch` may be NULL. */
 static void put_weights(TrsPipeline p, const TrsBatch *batch)
 {
   for (int k = 0; k < TRS_WEIGHT_DIGITS; k++)
     p->mine[TRS_AGREE_WEIGHTS + k] = batch ? batch->weight_digits[k] : 0.0;
 }
 
-/* Add up the weights of the first batch, which no earlier step has done. */
+/* Sum the weights of the first batch over ranks, because no earlier step has done this. */
 static PetscErrorCode add_first_weights(TrsPipeline p)
 {
   TrsBatch *batch = p->hand[0].batch;
@@ -162,7 +163,8 @@ static PetscErrorCode add_first_weights(TrsPipeline p)
 }
 
 /*
-  Get the results of batch 0's forward, and start the agreement on them and on the reader's state.
+  Get the results of the forward of hand[0]. Then start the exchange by which the ranks agree on
+  these results and on the state of the reader.
 */
 static PetscErrorCode agreement_start(TrsPipeline p)
 {
@@ -173,14 +175,14 @@ static PetscErrorCode agreement_start(TrsPipeline p)
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelLosses(p->model, slot_of(p, 0), p->losses));
-  /* The device has assembled the batch. */
+  /* By now the device has assembled the batch. */
   if (!p->error) p->error = TrsReaderCheck(p->reader, hand->batch);
   for (int t = 0; t < p->tasks->n; t++) loss += p->tasks->task[t].weight * p->losses[t];
   p->mine[TRS_AGREE_LOSS] = loss;
   if (p->observer.batch) {
     /*
-      The observer is called even after an error that only this rank has seen, because the observer
-      may be collective.
+      The observer may be collective, so it is called even after an error that only this rank has
+      seen.
     */
     ierr = p->observer.batch(p->observer.context, hand->batch, hand->predictions, p->losses,
                              MPI_Wtime() - hand->start_s);
@@ -197,7 +199,7 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Send all ranks the bad id of the lowest rank that has one. */
+/* Send a bad id to all ranks: the bad id of the lowest rank that has one. */
 static PetscErrorCode share_bad_id(TrsPipeline p, TrsBadId *bad)
 {
   const TrsBatch *batch = p->hand[0].batch;
@@ -235,7 +237,7 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give back batch 0, which is done, and move up the next batches. */
+/* Return hand[0], which is done, to the reader, and move the next batches up. */
 static PetscErrorCode advance(TrsPipeline p)
 {
   PetscFunctionBegin;
@@ -246,7 +248,7 @@ static PetscErrorCode advance(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Finish a training step after the forward: the backward, and during it the agreement. */
+/* Finish a training step after the forward: run the backward, and meanwhile the ranks agree. */
 static PetscErrorCode finish_training(TrsPipeline p, TrsStepResult *result)
 {
   const TrsBatch *batch = p->hand[0].batch;
@@ -288,7 +290,7 @@ static PetscErrorCode fill_sparse_dist(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* When this function is called, the batch's input dist is under way. */
+/* The batch's input dist has been started before. */
 static PetscErrorCode forward_sparse_dist(TrsPipeline p, int i)
 {
   const PetscBool more = (PetscBool)(p->hand[i + 1].batch != NULL);
@@ -305,8 +307,8 @@ static PetscErrorCode forward_sparse_dist(TrsPipeline p, int i)
 }
 
 /*
-  When a step ends, the ids of the batch behind the next forward are under way. Its counts are not,
-  because evaluations between steps exchange their own counts (comm/shared_lanes.h).
+  At the end of a step, the ids of the batch after the next forward are being sent. Its counts are
+  not, because evaluations between steps exchange their own counts (comm/shared_lanes.h).
 */
 static PetscErrorCode next_prefetch(TrsPipeline p)
 {
@@ -326,9 +328,10 @@ static PetscErrorCode fill_prefetch(TrsPipeline p)
 }
 
 /*
-  When this function is called, the batch's input dist and cache fill are done or under way, and so
-  are the next batch's ids. The next batch's rows are fetched between this batch's forward and its
-  update. The fill does not touch the forward's lines, and the update finds rows that have moved.
+  Before this function is called, the input dist and the cache fill of the batch have been started,
+  and the ids of the next batch as well. The rows of the next batch are copied to the caches between
+  this batch's forward and its update. This does not change the cache lines that the forward uses.
+  The update finds rows that have moved.
 */
 static PetscErrorCode forward_prefetch(TrsPipeline p, int i)
 {
@@ -371,8 +374,8 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
   p->first_update = first_update;
   p->stop = stop;
   /*
-    Two slots suffice if a batch has ended when its step does. If the device continues, a third slot
-    lets the next input dist start during the device's work.
+    If a batch ends together with its step, two slots are enough. If the device still works on it, a
+    third slot lets the next input dist start during this work.
   */
   p->n_slots = TrsModelParallelIsAsynchronous(model) ? TRS_TRAINING_SLOTS : 2;
   *pipeline = p;
@@ -398,8 +401,8 @@ PetscErrorCode TrsPipelineSetObserver(TrsPipeline pipeline, const TrsBatchObserv
 }
 
 /*
-  Fetch the first two batches. If input dists run ahead, start the first batch's; if forwards run
-  ahead, start its forward.
+  Get the first batch. If input dists run ahead, also get the second batch, and start the work that
+  the first forward needs. If forwards run ahead, start the first forward.
 */
 static PetscErrorCode fill(TrsPipeline p)
 {
@@ -433,8 +436,9 @@ PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBo
 }
 
 /*
-  Complete the work under way: a forward that ran ahead, and the input dist of the batch behind the
-  forwards. If caches are filled ahead, it is the input dist of the batch after that one.
+  Finish the work that has been started: a forward that ran ahead, and the input dist of the batch
+  after the forwards. If caches are filled ahead, it is the input dist of the batch after that
+  batch.
 */
 static PetscErrorCode drain(TrsPipeline p)
 {

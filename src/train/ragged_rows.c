@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/ragged_rows.h"
 
-/* The bags of some samples: offsets [n + 1], and rows with their gradients. */
+/* The bags of some samples: offsets [n + 1], rows, and the rows' gradients. */
 typedef struct {
-  TrsPinnedBuffer host;    /* the offsets, if the host needs them and cannot read the device's */
-  TrsDeviceBuffer offsets; /* int64 */
+  /* a copy of the offsets, if the host needs them and cannot read the device's memory */
+  TrsPinnedBuffer host;
+  TrsDeviceBuffer offsets; /* int64 offsets */
   TrsDeviceBuffer rows, grads;
   int64_t n_rows;
 } TrsRaggedBags;
 
 typedef struct {
   int feature;
-  PetscBool on_host; /* the host reads the offsets of own bags */
+  PetscBool on_host; /* true: the host reads the offsets of the bags of this rank's samples */
   int64_t dim;
   TrsRaggedBags own, blocks;
 } TrsRaggedFeature;
@@ -22,10 +23,10 @@ struct TrsRaggedRowsImpl {
   PetscBool training;
   int n;
   TrsRaggedFeature *feature; /* [n] */
-  float **rows, **grads;     /* [features of all tables] */
-  TrsBagRows *own, *block;   /* [n] */
-  int64_t n_samples;         /* own samples in the batch */
-  TrsDeviceBuffer lengths;   /* int32 [samples, n] */
+  float **rows, **grads;     /* [features of all tables] addresses of each feature's matrices */
+  TrsBagRows *own, *block;   /* [n] bags of this rank's samples, and of this rank's blocks */
+  int64_t n_samples;         /* number of this rank's samples in the batch */
+  TrsDeviceBuffer lengths;   /* int32 [samples, n] lengths of the bags */
   TrsPinnedBuffer host_lengths;
 };
 
@@ -87,7 +88,7 @@ PetscErrorCode TrsRaggedRowsDestroy(TrsRaggedRows *ragged)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve memory for n_rows rows, and in a training for their gradients. */
+/* Allocate memory for n_rows rows. In a training, also allocate memory for their gradients. */
 static PetscErrorCode reserve_rows(TrsRaggedRows r, TrsRaggedBags *bags, int64_t n_rows, int64_t dim)
 {
   const int64_t bytes = n_rows * dim * (int64_t)sizeof(float);
@@ -107,7 +108,10 @@ static TrsBagRows view_of(const TrsRaggedBags *bags)
                       .grads = (float *)bags->grads.data};
 }
 
-/* Make the offsets of a feature's own bags, starting at 0. Returns the number of rows. */
+/*
+  Make the offsets of a feature's bags for this rank's samples, starting at 0. *n_rows is the number
+  of rows.
+*/
 static PetscErrorCode own_offsets(TrsRaggedRows r, TrsStream stream, const TrsKjt *batch, int feature,
                                   int64_t *own, int64_t *n_rows)
 {
@@ -124,15 +128,15 @@ static PetscErrorCode own_offsets(TrsRaggedRows r, TrsStream stream, const TrsKj
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Get the n + 1 offsets in host memory. */
+/* Get the n + 1 offsets, in host memory. */
 static const int64_t *host_offsets(TrsRaggedRows r, const TrsRaggedBags *bags)
 {
   return (const int64_t *)(r->device->host_memory ? bags->offsets.data : bags->host.data);
 }
 
 /*
-  Bring the offsets of own bags to the host, if it cannot read the device's: all of them, or those
-  that the host uses.
+  If the host cannot read the device's memory, copy the offsets of this rank's bags to the host.
+  Either copy all of them, or only those that the host uses.
 */
 static PetscErrorCode fetch_offsets(TrsRaggedRows r, TrsStream stream, PetscBool all)
 {
@@ -188,7 +192,10 @@ const TrsBagRows *TrsRaggedRowsBags(TrsRaggedRows r)
   return r ? r->own : NULL;
 }
 
-/* Reserve memory for n lengths on the host: the device's own memory, or a copy's. */
+/*
+  Provide host memory for n lengths. It is the device's memory if the host can write it, otherwise
+  memory for a copy.
+*/
 static PetscErrorCode reserve_lengths(TrsRaggedRows r, int64_t n, int32_t **lengths)
 {
   const int64_t bytes = n * (int64_t)sizeof(**lengths);
@@ -200,7 +207,10 @@ static PetscErrorCode reserve_lengths(TrsRaggedRows r, int64_t n, int32_t **leng
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the offsets for my blocks' n bags of feature i from the lengths of all features. */
+/*
+  Make the offsets of feature i for the n bags of this rank's blocks, from the lengths of all
+  features.
+*/
 static PetscErrorCode block_offsets(TrsRaggedRows r, TrsStream stream, int i, int64_t n,
                                     const int32_t *lengths)
 {
@@ -218,7 +228,10 @@ static PetscErrorCode block_offsets(TrsRaggedRows r, TrsStream stream, int i, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Send the bags' lengths to the blocks' ranks, and make the offsets for my blocks' bags. */
+/*
+  Send the lengths of bags to the ranks of their blocks, and make the offsets for the bags of this
+  rank's blocks.
+*/
 static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsStream stream, int64_t n)
 {
   const int64_t bytes = r->n_samples * r->n * (int64_t)sizeof(int32_t);
@@ -234,11 +247,11 @@ static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsS
     for (int64_t b = 0; b < r->n_samples; b++) lengths[b * r->n + i] = (int32_t)(offsets[b + 1] - offsets[b]);
   }
   if (!r->device->host_memory) PetscCall(r->device->copy(r->lengths.data, lengths, bytes, stream));
-  /* a length is as large as a float */
+  /* sent as floats, because a length is as large as a float */
   PetscCall(
       TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LENGTHS, r->n, (const float *)r->lengths.data, &arrived));
   if (!r->device->host_memory) {
-    /* the lengths have been sent from this memory */
+    /* wait, because the lengths are sent from this memory */
     PetscCall(r->device->stream_synchronize(stream));
     PetscCall(reserve_lengths(r, PetscMax(n, r->n_samples) * r->n, &lengths));
     PetscCall(r->device->copy(lengths, arrived, n * r->n * (int64_t)sizeof(*lengths), stream));

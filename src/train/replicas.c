@@ -4,14 +4,14 @@
 #include "core/events.h"
 
 /*
-  Numbers averaged at once: 4 MiB, so that the exchange needs little memory. The kernel for means
-  reads them as rows with this many columns.
+  Number of elements that are averaged at once. They have 4 MiB, so the exchange needs little
+  memory. The kernel for averages reads them as rows with TRS_MEAN_COLUMNS columns.
 */
 enum { TRS_AVERAGED_AT_ONCE = 1 << 20, TRS_MEAN_COLUMNS = 256 };
 
 /*
-  Refuse options that send sums of several ids' or bags' gradients, because the batch has no places
-  for these sums.
+  Refuse options under which ranks send sums of gradients of several ids or bags, because such sums
+  do not belong to one id of the batch.
 */
 static PetscErrorCode refuse_merged(TrsOptions options)
 {
@@ -28,7 +28,7 @@ static PetscErrorCode refuse_merged(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve the scratch memory of an average. */
+/* Allocate the scratch memory of an average. */
 static PetscErrorCode make_room(TrsReplicas *replicas)
 {
   const TrsDeviceOps *device = replicas->owners->device;
@@ -98,7 +98,7 @@ static PetscErrorCode divide(const TrsReplicas *replicas, TrsStream stream, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Average n numbers in device memory. */
+/* Average n numbers in device memory over the copies. */
 static PetscErrorCode average(const TrsReplicas *replicas, TrsStream stream, TrsDType dtype, int64_t n,
                               void *numbers)
 {
@@ -126,7 +126,7 @@ PetscErrorCode TrsReplicasAverage(TrsReplicas *replicas, const TrsEmbeddingShard
 
   PetscFunctionBegin;
   if (!replicas->owners || !replicas->differ) PetscFunctionReturn(PETSC_SUCCESS);
-  /* counts as an update of tables */
+  /* the time counts as an update of tables */
   PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, &before));
   for (int i = 0; i < shards->n; i++) {
     const TrsTbeTable *table = &shards->shard[i].tbe;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Copies of the tables (-plan_replicas). Each copy is sharded over its own ranks and trained on
-  their samples. The owners of the same shard average their weights and optimizer states every few
-  steps, or make the same updates from the gradients of all copies (src/RULES.md, section 21;
-  shard/copies.h has the exchange).
+  their samples. Each copy has an owner of the same shard. These owners average their weights and
+  optimizer states every few steps, or make the same updates from the gradients of all copies
+  (src/RULES.md, section 21; shard/copies.h has the exchange).
 
   Source: TorchRec DMPCollection (torchrec.distributed.model_parallel)
 */
@@ -12,11 +12,11 @@
 #include "shard/sharded_ebc.h"
 
 typedef struct {
-  TrsComm owners;   /* owners of this rank's shards, one per copy; NULL: there is one copy */
-  PetscBool exact;  /* all copies make the same updates, so nothing is averaged */
-  int64_t every;    /* steps between averages */
-  PetscBool differ; /* the copies were updated since the last average */
-  /* Scratch: the sums, and int32 that all hold the number of copies. */
+  TrsComm owners;   /* the owners of this rank's shards, one per copy; NULL: there is one copy */
+  PetscBool exact;  /* true: all copies make the same updates, so nothing is averaged */
+  int64_t every;    /* number of steps between two averages */
+  PetscBool differ; /* true: the copies were updated since the last average */
+  /* Scratch: the sums, and an int32 array in which each element is the number of copies. */
   TrsDeviceBuffer numbers, sizes;
 } TrsReplicas;
 
@@ -28,14 +28,14 @@ typedef struct {
   In:     owners    borrowed; NULL: this run has one copy
   Out:    replicas  free with TrsReplicasFree()
   Errors: OPTION for -replica_sync and -replica_sync_every without -plan_replicas, and for options
-          that exclude -replica_sync gradients
+          that cannot be combined with -replica_sync gradients
 */
 PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, TrsReplicas *replicas);
 PetscErrorCode TrsReplicasFree(TrsReplicas *replicas);
 
 /*
-  TrsReplicasAverage - Replace the shards' weights and optimizer states with their means over the
-  copies, with the same bits on all owners.
+  TrsReplicasAverage - Replace the shards' weights and optimizer states with their averages over the
+    copies. The bits are the same on all owners.
 
   Collective on the owners. Does nothing if the copies do not differ.
 */

@@ -3,14 +3,16 @@
 
 struct TrsSampleBlocksImpl {
   TrsComm comm;
-  int64_t size;          /* samples per block */
-  const int64_t *sample; /* [W + 1] borrowed: first sample of each rank */
-  int64_t *block;        /* [W + 1] first block of each rank */
-  /* [W] own samples in each rank's blocks; own samples before these */
+  int64_t size;          /* number of samples per block */
+  const int64_t *sample; /* [W + 1] index of each rank's first sample, borrowed */
+  int64_t *block;        /* [W + 1] index of each rank's first block */
+  /* [W] number of this rank's samples in each rank's blocks, and of this rank's samples before
+     them */
   int64_t *to_blocks, *to_blocks_at;
-  /* [W] samples of my blocks that each rank owns; samples before these */
+  /* [W] number of samples in this rank's blocks that each rank owns, and of samples before them */
   int64_t *to_owners, *to_owners_at;
-  /* [W] each: rows to send, rows before these, rows to receive, rows before these */
+  /* [W] each: number of rows to send, of rows before them, of rows to receive, and of rows
+     before them */
   int64_t *rows[4];
   TrsDeviceBuffer buffer[TRS_N_BLOCK_BUFFERS];
 };
@@ -45,14 +47,14 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* First sample of a block. */
+/* The index of a block's first sample. */
 static int64_t begin_of(const struct TrsSampleBlocksImpl *b, int64_t block)
 {
   return PetscMin(block * b->size, b->sample[b->comm->size]);
 }
 
 /*
-  Count the samples in [begin, end) that lie in [other_begin, other_end). *at is the number of
+  Count the samples in [begin, end) that are also in [other_begin, other_end). *at is the number of
   samples before them.
 */
 static int64_t overlap(int64_t begin, int64_t end, int64_t other_begin, int64_t other_end, int64_t *at)
@@ -99,7 +101,7 @@ PetscBool TrsSampleBlocksStay(TrsSampleBlocks b)
   return stay;
 }
 
-/* Exchange rows of `width` floats. They arrive in a buffer, to which *to points. */
+/* Exchange rows of `width` floats. They arrive in a buffer, and *to is set to their address. */
 static PetscErrorCode exchange(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
                                TrsSentBlocks send, TrsReceivedBlocks recv, float **to)
 {
@@ -160,7 +162,10 @@ PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks b, TrsStream stream, TrsBlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the rows for each rank: those of `n` samples behind `at` others. */
+/*
+  Count the rows for each rank. For rank q they are the rows of n[q] samples, after at[q] other
+  samples.
+*/
 static void count_rows(int W, const int64_t *offsets, const int64_t *n, const int64_t *at, int64_t *rows,
                        int64_t *rows_at)
 {

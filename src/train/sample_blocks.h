@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dense layers' work is cut into fixed blocks of the global batch. With -reproducible a block
-  has TRS_BLOCK_SAMPLES samples for any number of ranks. One rank computes a block, so the block's
-  bits do not depend on anything else. With only -accumulate_steps a block has -batch_size samples,
-  or TRS_BLOCK_SAMPLES with a pair loss. Blocks are distributed evenly. Sums over all samples
-  (gradients, losses) are added over blocks in one fixed tree.
+  The work of the dense layers is divided into fixed blocks of the global batch. With -reproducible
+  a block has TRS_BLOCK_SAMPLES samples for any number of ranks. One rank computes a block, so the
+  results of a block do not depend on the number of ranks. With only -accumulate_steps a block has
+  -batch_size samples, or TRS_BLOCK_SAMPLES with a pair loss. Blocks are distributed evenly. Sums
+  over all samples (gradients, losses) are added over blocks in one fixed tree.
 
     own samples' rows, dense features, labels --all-to-all--> samples of my blocks
     gradients of rows, predictions of my blocks' samples --all-to-all--> own samples
 
-  Most samples stay on their rank: rank r's blocks begin at most one block and a W-th of it before
-  or after its samples. If every sample stays, nothing is sent or copied. A block's samples begin at
-  a multiple of the block size in their array, so that all blocks have the same alignment.
+  Most samples stay on their rank: the blocks of rank r begin near its first sample. The distance is
+  at most one block and a W-th of a block. If every sample stays, nothing is sent or copied. A
+  block's samples begin at a multiple of the block size in their array, so that all blocks have the
+  same alignment.
 */
 #pragma once
 
@@ -21,18 +22,20 @@ enum { TRS_BLOCK_SAMPLES = 128 };
 
 typedef struct TrsSampleBlocksImpl *TrsSampleBlocks;
 
-/* In: comm is borrowed; size is the number of samples per block. Not collective. */
+/*
+  Create the object. In: comm is borrowed; size is the number of samples per block. Not collective.
+*/
 PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, int64_t size, TrsSampleBlocks *blocks);
 PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks);
 
 /*
   TrsSampleBlocksShare - Distribute the blocks of a batch.
 
-  Not collective: only arithmetic.
+  Not collective. The call only computes numbers.
 
-  In:     sample       [W + 1] first sample of each rank in the batch, then the number of samples;
-                       borrowed until the next call
-  Out:    first_block  [W + 1] first block of each rank, then the number of blocks; borrowed
+  In:     sample       [W + 1] index of each rank's first sample in the batch, then the number of
+                       samples; borrowed until the next call
+  Out:    first_block  [W + 1] index of each rank's first block, then the number of blocks; borrowed
 */
 PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks blocks, const int64_t *sample,
                                     const int64_t **first_block);
@@ -44,20 +47,21 @@ PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks blocks, const int64_t *sampl
 int64_t TrsSampleBlocksSize(TrsSampleBlocks blocks, int64_t i, int64_t *begin);
 
 /*
-  True if the samples of every rank's blocks are its own samples, in their order. The result is the
-  same on all ranks. Not collective.
+  True if, on every rank, the samples of the rank's blocks are the rank's own samples, in the same
+  order. The result is the same on all ranks. Not collective.
 */
 PetscBool TrsSampleBlocksStay(TrsSampleBlocks blocks);
 
 /*
-  TrsSampleBlocksSend, TrsSampleBlocksSendRows, TrsSampleBlocksReturn - Move `width` floats for each
-  sample from own samples to the samples of my blocks, and back.
+  TrsSampleBlocksSend, TrsSampleBlocksSendRows, TrsSampleBlocksReturn - Send `width` floats per
+    sample to the rank of the sample's block (Send, SendRows), or back to the sample's own rank
+    (Return).
 
-  Collective on comm, in device memory. If the samples stay, *to is the given memory. The caller may
-  change rows after they were sent.
+  Collective on comm, in device memory. If all samples stay on their rank, *to is the given memory.
+  The caller may change rows after they were sent.
 
-  In:  buffer  the object's buffer for the result, which is valid until the next call with this
-               buffer
+  In:  buffer  the buffer of the object that gets the result. The result is valid until the next
+               call with this buffer
   Out: to      borrowed
 */
 typedef enum {
@@ -80,13 +84,13 @@ PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks blocks, TrsStream stream, T
                                      int64_t width, float *of_blocks, float **to);
 
 /*
-  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows with `width` floats from own
-  samples to the samples of my blocks, and back.
+  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Send the rows of samples, with `width`
+    floats each, to the rank of the sample's block, or back to the sample's own rank.
 
   Collective on comm, in host memory. The offsets give each sample's rows.
 
-  In:  own_offsets    [own samples + 1] first row of each sample
-       block_offsets  [samples of my blocks + 1]
+  In:  own_offsets    [own samples + 1] index of each sample's first row
+       block_offsets  [samples of this rank's blocks + 1] the same for these samples
   Out: the rows, all overwritten
 */
 PetscErrorCode TrsSampleBlocksSendRagged(TrsSampleBlocks blocks, TrsStream stream, int64_t width,

@@ -2,30 +2,31 @@
 #include "train/split_tables.h"
 
 /*
-  A table's columns, which lie side by side in this module's matrix and in the model's. With
-  two_tower a table's features may be in both towers; the columns are then those of a part of its
+  Adjacent columns of a table, both in this module's matrix and in the model's matrix. With
+  two_tower a table may have features in both towers. The columns are then those of some of its
   features.
 */
 typedef struct {
-  int64_t arrived, model, n; /* first columns, and their number */
-  int64_t remainder;         /* split table: first column of the other part, as it arrives */
+  int64_t arrived, model, n; /* first columns in both matrices, and number of columns */
+  /* split table: first column, in this module's matrix, of the other part */
+  int64_t remainder;
   PetscBool product;
 } TrsArrivedColumns;
 
 struct TrsSplitTablesImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  int64_t *columns; /* [features] columns in this module's matrix */
+  int64_t *columns; /* [features] first columns in this module's matrix */
   int64_t width;
   int n_split, n_plain;
-  TrsArrivedColumns *split, *plain; /* [n_split], [n_plain] */
+  TrsArrivedColumns *split, *plain; /* [n_split] and [n_plain] */
   TrsColumnCopy *copy;              /* [n_plain] scratch */
   TrsDeviceBuffer rows;
 };
 
 /*
-  Add a feature's columns to the last entry of a list, or as the next entry. first: the table's
-  first entry.
+  Add a feature's columns to a list. If they are adjacent to the list's last entry, extend this
+  entry. Otherwise add an entry. first: the table's first entry.
 */
 static void add_columns(TrsArrivedColumns *list, int first, int *n, TrsArrivedColumns columns)
 {
@@ -37,10 +38,10 @@ static void add_columns(TrsArrivedColumns *list, int first, int *n, TrsArrivedCo
     list[(*n)++] = columns;
 }
 
-/* Assign columns to every feature, tables side by side in their order, and list the columns. */
+/* Assign columns to every feature, and list them. The columns are in the order of tables. */
 static void lay_out(TrsSplitTables s, const TrsTableConfigs *tables, const int64_t *model)
 {
-  int first = 0; /* columns of the last split table */
+  int first = 0; /* first entry of the last split table */
 
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
@@ -59,7 +60,7 @@ static void lay_out(TrsSplitTables s, const TrsTableConfigs *tables, const int64
       else if (kind != TRS_ID_MAP_REMAINDER)
         add_columns(s->plain, plain, &s->n_plain, columns);
     }
-    /* Both parts of a table have their features in the same order. */
+    /* Both parts of a split table have their features in the same order. */
     for (int i = first; kind == TRS_ID_MAP_REMAINDER && i < s->n_split; i++)
       s->split[i].remainder = begin + s->split[i].arrived - s->split[first].arrived;
   }
@@ -126,7 +127,10 @@ PetscErrorCode TrsSplitTablesRows(TrsSplitTables split, int64_t n, TrsPooledMatr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the unsplit tables' columns to the model's matrix, or with `back` from it. */
+/*
+  Copy the columns of tables that are not split to the model's matrix. With `back`, copy them from
+  this matrix.
+*/
 static PetscErrorCode copy_plain(TrsSplitTables split, TrsStream stream, int64_t n,
                                  const TrsPooledMatrix *model, PetscBool back)
 {

@@ -3,21 +3,24 @@
 
 #include "core/events.h"
 
-enum { TRS_MEETINGS = 3 }; /* a part is captured when it runs for this many times in a row */
+/* a part is captured when it runs this many times in a row with the same arguments */
+enum { TRS_MEETINGS = 3 };
 
-/* A part's operations up to the start of a bucket of gradients, or to the part's end. */
+/*
+  A section: the operations of a part up to the start of a gradient bucket, or up to the part's end.
+*/
 typedef struct {
   TrsGraph graph;
-  int64_t ready; /* gradients [0, ready) are complete after it; 0: no more than before */
+  int64_t ready; /* gradients [0, ready) are complete after this section; 0: no more than before */
 } TrsGraphSection;
 
 typedef struct {
-  TrsStepArguments last; /* arguments of the previous calls */
-  int n_met;             /* number of these calls in a row */
+  TrsStepArguments last; /* arguments of the last calls */
+  int n_met;             /* number of calls in a row with these arguments */
   TrsStepArguments captured;
-  int64_t releases; /* the device's count at the capture */
-  double flops;     /* operations that the part's work counts */
-  int n_sections;   /* 0: nothing is captured */
+  int64_t releases; /* the device's count of released memory at the time of the capture */
+  double flops;     /* number of operations that the work of the part counts */
+  int n_sections;   /* 0: nothing has been captured */
   TrsGraphSection *section;
 } TrsPartGraphs;
 
@@ -25,11 +28,11 @@ struct TrsStepGraphsImpl {
   const TrsDeviceOps *device;
   TrsStream stream;
   TrsDenseAllreduce allreduce; /* NULL outside of a training */
-  TrsPinnedBuffer host;        /* TrsStepNumbers [TRS_SHARD_SLOTS] */
-  TrsDeviceBuffer current;     /* TrsStepNumbers */
+  TrsPinnedBuffer host;        /* TrsStepNumbers [TRS_SHARD_SLOTS] on the host */
+  TrsDeviceBuffer current;     /* TrsStepNumbers on the device */
   TrsPartGraphs part[TRS_SHARD_SLOTS][TRS_N_STEP_PARTS];
-  TrsPartGraphs *capturing; /* NULL: nothing is captured now */
-  /* Gradients [0, n_complete) are complete; [0, n_told) were reported. */
+  TrsPartGraphs *capturing; /* the part that is captured now, or NULL */
+  /* Gradients [0, n_complete) are complete. Gradients [0, n_told) were reported to the exchange. */
   int64_t n_complete, n_told;
 };
 
@@ -78,7 +81,9 @@ static PetscErrorCode forget(TrsStepGraphs g, TrsPartGraphs *part)
 
 /* --- gradients that are complete --- */
 
-/* Report to the exchange that gradients [0, end) are complete. It starts the complete buckets. */
+/*
+  Report to the exchange that gradients [0, end) are complete. It then starts the complete buckets.
+*/
 static PetscErrorCode tell(TrsStepGraphs g, int64_t end)
 {
   const int64_t begin = g->n_told;
@@ -107,8 +112,8 @@ static PetscErrorCode end_section(TrsStepGraphs g)
 }
 
 /*
-  The model's count of gradients restarts in each step, except under a graph, so this module keeps
-  the count.
+  Keep the count of complete gradients in this module. The model's own count restarts in each step,
+  but a graph does not update it.
 */
 PetscErrorCode TrsStepGraphsReady(void *ctx, int64_t begin, int64_t end)
 {
@@ -185,12 +190,12 @@ PetscErrorCode TrsStepGraphsRun(TrsStepGraphs graphs, int slot, TrsStepPart whic
     PetscCall(work(context));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  /* a step's first gradients */
+  /* the first gradients of a step come next */
   if (which == TRS_PART_BACKWARD_OVER) graphs->n_complete = graphs->n_told = 0;
   if (part->n_sections > 0 && part->releases == graphs->device->releases() &&
       same_arguments(&part->captured, arguments)) {
     PetscCall(replay(graphs, part));
-    part->last = *arguments; /* calls with other arguments in between do not count */
+    part->last = *arguments; /* calls with other arguments restart the count */
     part->n_met = TRS_MEETINGS;
     PetscFunctionReturn(PETSC_SUCCESS);
   }

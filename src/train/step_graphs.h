@@ -7,16 +7,18 @@
 
   The dense work of a step has five parts that contain no wait, event or exchange. A part is
   captured when it runs for the third time in a row with the same arguments in the same slot. By
-  then scratch memory has its size and products have their algorithms. From then on the graph is
-  launched, until the arguments differ, as in a smaller last batch, or until memory has been
-  released, because a graph keeps addresses. The part then runs without a graph, or is captured
-  again. Dense gradients are sent in between: with several ranks the backward has a graph for each
-  bucket that begins to travel.
+  then scratch memory has its final size, and the algorithms of matrix multiplications are chosen.
+  From then on the graph is launched. If the arguments differ, as in a smaller last batch, the part
+  runs without a graph. If memory has been released, it is captured again, because a graph keeps
+  addresses. Dense gradients are sent between graphs: with several ranks the backward has a graph
+  for each bucket of gradients.
 
-  A graph keeps its kernels' arguments. Values that change from step to step are therefore read from
-  memory: a slot's numbers are in pinned memory, and two parts begin with their copy to the device.
+  A graph keeps its kernels' arguments. The kernels therefore read values that change from step to
+  step from memory. The numbers of a slot are in pinned memory, and two parts begin with the copy of
+  these numbers to the device.
 
-  A part has the same kernels in the same order with and without graphs, and so the same bits.
+  A part has the same kernels in the same order with and without graphs, so its results are equal
+  bit for bit.
 */
 #pragma once
 
@@ -26,22 +28,24 @@
 typedef struct TrsStepGraphsImpl *TrsStepGraphs;
 
 typedef enum {
-  TRS_PART_FORWARD_DENSE, /* begins with the copy of the batch's numbers */
+  TRS_PART_FORWARD_DENSE, /* begins by copying the batch's numbers to the device */
   TRS_PART_FORWARD_OVER,
   TRS_PART_BACKWARD_OVER,
   TRS_PART_BACKWARD_DENSE,
-  TRS_PART_OPTIMIZER, /* begins with the copy of the update's numbers */
+  TRS_PART_OPTIMIZER, /* begins by copying the update's numbers to the device */
   TRS_N_STEP_PARTS
 } TrsStepPart;
 
-/* The values that determine a part's launches and may differ between the batches of a slot. */
+/*
+  The values that determine a part's launches, and that may differ between the batches of a slot.
+*/
 typedef struct {
-  int64_t n; /* samples */
+  int64_t n; /* number of samples */
   const float *dense, *labels, *weights;
   PetscBool predicts;
 } TrsStepArguments;
 
-/* The numbers of a slot's batch and update. */
+/* The numbers of a slot's batch and of its update. */
 typedef struct {
   TrsBatchNumbers batch;
   TrsUpdateNumbers update;
@@ -51,25 +55,26 @@ typedef struct {
 PetscErrorCode TrsStepGraphsCreate(const TrsDeviceOps *device, TrsStream stream, TrsStepGraphs *graphs);
 
 /*
-  Set the exchange of the dense gradients, borrowed. Must be called before a training's first step.
+  Set the exchange of the dense gradients, borrowed. Must be called before the first step of a
+  training.
 */
 void TrsStepGraphsSetAllreduce(TrsStepGraphs graphs, TrsDenseAllreduce allreduce);
 
 /*
-  Get a slot's numbers on the host, which must be set before the parts that copy them. The slot's
-  last step must be over on the device. NULL without graphs.
+  Get the numbers of a slot on the host. The caller must set them before it runs the parts that copy
+  them. The device must have finished the slot's last step. NULL without graphs.
 */
 TrsStepNumbers *TrsStepGraphsNumbers(TrsStepGraphs graphs, int slot);
 
-/* Get the current step's numbers on the device. NULL without graphs. */
+/* Get the numbers of the current step on the device. NULL without graphs. */
 const TrsStepNumbers *TrsStepGraphsCurrent(TrsStepGraphs graphs);
 
 /*
-  TrsStepGraphsRun - Run a part of a slot's step: launch its graph, call `work`, or call `work`
-  while capturing.
+  TrsStepGraphsRun - Run a part of a slot's step. The call launches the part's graph, or calls
+    `work`, or calls `work` while it captures a graph.
 
-  `work` must only start operations on the stream. It must not return any results, since a graph
-  replaces it. Logically collective, because buckets of gradients start in between.
+  `work` must only start operations on the stream. It must not return results, because a graph
+  replaces it. Logically collective, because exchanges of gradients start in between.
 
   In: graphs     NULL: call work
       arguments  all values that differ between the slot's batches, except the numbers
@@ -79,8 +84,9 @@ PetscErrorCode TrsStepGraphsRun(TrsStepGraphs graphs, int slot, TrsStepPart whic
                                 void *context);
 
 /*
-  TrsDenseAllreduceReady() for a model whose backward may be captured. A capture ends where a bucket
-  starts to travel, and another capture begins. ctx: a TrsStepGraphs.
+  A callback like TrsDenseAllreduceReady(), for a model whose backward may be captured. If the
+  exchange of a bucket starts, the current capture ends and another capture begins. ctx: a
+  TrsStepGraphs.
 */
 PetscErrorCode TrsStepGraphsReady(void *ctx, int64_t begin, int64_t end);
 
