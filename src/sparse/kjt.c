@@ -67,7 +67,7 @@ PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsKjtReadLimits() if only the device can read the offsets. */
+/* The case of TrsKjtReadLimits() in which only the device can read the offsets. */
 static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                   const TrsKjt *kjt, TrsDeviceBuffer *limits, int64_t *id_begin)
 {
@@ -75,7 +75,8 @@ static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOp
   int64_t bag = 0;
 
   PetscFunctionBegin;
-  if (!kjt->strides) { /* the limits are evenly spaced, so they are gathered first */
+  /* the limits are at equal distances in the offsets, so they are gathered first */
+  if (!kjt->strides) {
     TrsColumnCopy copy = {.from = TrsFloats((const float *)kjt->jagged.offsets, kjt->batch * width),
                           .cols = width};
 
