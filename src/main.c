@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  trshard is one SPMD program on top of its own library: run/program.c starts MPI and PETSc, reads
-  the options, runs the task and ends with a documented exit status on every rank.
+  trshard is one SPMD program on top of its own library. run/program.c starts MPI and PETSc, reads
+  the options, runs the task, and ends with a documented exit status on every rank.
 */
 #include "api/trshard.h"
 
 #include <signal.h>
 #include <stddef.h>
 
-static struct sigaction hangup; /* the signal's handling when the program was started */
+static struct sigaction hangup; /* the SIGHUP action when the program was started */
 
 static void look_at_hangup(void)
 {
@@ -16,9 +16,9 @@ static void look_at_hangup(void)
 }
 
 /*
-  UCX installs a SIGHUP handler for its debugger when it is loaded, which happens before main() if
-  Open MPI links it. This function runs earlier still. Otherwise a run under nohup would stop with
-  its terminal.
+  Note the SIGHUP action before libraries are loaded, so that main() can restore it. UCX installs a
+  SIGHUP handler for its debugger when it is loaded. If Open MPI links UCX, this happens before
+  main(). Without the restored action, a run under nohup would stop when its terminal closes.
 */
 __attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = look_at_hangup;
 

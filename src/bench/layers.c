@@ -5,19 +5,20 @@
 #include "compute/gemm.h"
 
 enum {
-  TRS_BENCH_SAMPLES = 2048, /* samples in the measurement of dot products */
+  TRS_BENCH_SAMPLES = 2048, /* number of samples in the measurement of dot products */
   TRS_BENCH_VECTORS = 27,
-  TRS_BENCH_LAYER = 1024,    /* columns of a layer, and samples of its batch */
-  TRS_BENCH_FLOATS = 1 << 24 /* floats per streamed matrix: larger than a cache */
+  TRS_BENCH_LAYER = 1024, /* number of columns of a layer, and of samples in its batch */
+  /* number of floats per streamed matrix, which must be larger than a cache */
+  TRS_BENCH_FLOATS = 1 << 24
 };
 
-/* --- products and streams --- */
+/* --- matrix multiplications and streams --- */
 
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  int64_t n;        /* number of streamed floats */
-  float *a, *b, *c; /* [n], and room for the products' matrices */
+  int64_t n;        /* number of floats that are streamed */
+  float *a, *b, *c; /* [n] streamed matrices, and memory for the matrices that are multiplied */
 } TrsBenchDense;
 
 static PetscErrorCode run_products(void *context)
@@ -52,8 +53,8 @@ static PetscErrorCode run_stream(void *context)
 }
 
 /*
-  Measure operations/ms of a rank's matrix products, and bytes/ms of a sum of matrices that are
-  larger than the caches.
+  Measure two rates of a rank: operations/ms of matrix multiplications, and bytes/ms of a sum of
+  matrices that are larger than the caches.
 */
 static PetscErrorCode measure_dense(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
@@ -88,7 +89,7 @@ typedef struct {
   const TrsComputeOps *compute;
   int64_t n; /* number of samples */
   int dim;
-  float *x, *dx, *out; /* for n samples */
+  float *x, *dx, *out; /* vectors, gradients and dot products for n samples */
 } TrsBenchPairs;
 
 enum { TRS_BENCH_PAIRS = TRS_BENCH_VECTORS * (TRS_BENCH_VECTORS - 1) / 2 };
@@ -119,7 +120,7 @@ static PetscErrorCode run_pair_gradients(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the ms of a dot product of vectors with `dim` numbers, and of its gradients. */
+/* Measure the ms for one dot product of vectors with `dim` numbers, and for its gradients. */
 static PetscErrorCode measure_pair(const TrsMachine *machine, int64_t samples, int dim, double *spread,
                                    double *forward_ms, double *backward_ms)
 {
@@ -146,7 +147,7 @@ static PetscErrorCode measure_pair(const TrsMachine *machine, int64_t samples, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure dot products of narrow and wide vectors. */
+/* Measure the dot products of narrow and of wide vectors. */
 static PetscErrorCode measure_pairs(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const int64_t samples = TrsBenchAmount(TRS_BENCH_SAMPLES, table_bytes);
@@ -157,7 +158,7 @@ static PetscErrorCode measure_pairs(const TrsMachine *machine, int64_t table_byt
   PetscCall(measure_pair(machine, samples, TRS_BENCH_NARROW, &rates->spread, &forward[0], &backward[0]));
   PetscCall(measure_pair(machine, samples, TRS_BENCH_WIDE, &rates->spread, &forward[1], &backward[1]));
   TrsBenchFit(narrow, forward[0], wide, forward[1], &rates->pairs.rate, &rates->pairs.overhead);
-  /* The gradients of two vectors take twice the operations. */
+  /* The gradients of a dot product need twice as many operations. */
   TrsBenchFit(2.0 * narrow, backward[0], 2.0 * wide, backward[1], &rates->pairs.back_rate,
               &rates->pairs.back_overhead);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -16,7 +16,7 @@ enum { TRS_INT8_ROW = 32 };
 
 typedef enum { TRS_LOSS_BYTES, TRS_LOSS_MEAN, TRS_LOSS_MOST, TRS_LOSS_ZEROED, TRS_N_LOSSES } TrsLoss;
 
-/* Precisions as in the -qcomm_ options. fp8 appears in both of its formats. */
+/* The precisions of the -qcomm_ options. fp8 is listed in both of its formats. */
 static const struct {
   const char *name;
   TrsCodecKind kind;
@@ -28,7 +28,7 @@ static const struct {
                   {"int8", TRS_CODEC_INT8, TRS_INT8_ROW}};
 enum { TRS_N_PRECISIONS = sizeof(precisions) / sizeof(precisions[0]) };
 
-/* Train a number of steps. Out: batch, the number of this rank's samples in the last step. */
+/* Train a given number of steps. Out: batch, the number of this rank's samples in the last step. */
 static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int64_t *batch)
 {
   TrsStepResult result = {.step = 0};
@@ -50,13 +50,13 @@ static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Encode and decode one block as it would be sent. Collective. */
+/* Encode and decode one block of numbers as for a message. Collective. */
 static PetscErrorCode measure(const TrsSession *s, const TrsCodec *codec, int64_t n, const float *values,
                               double loss[TRS_N_LOSSES])
 {
   TrsComm world = s->machine.groups.world;
-  /* sums: |error|, |x|, bytes, numbers that became 0, numbers that are not 0; most: the largest
-     |error| and |x| */
+  /* sums: |error|, |x|, bytes, numbers that became 0, and numbers that are not 0. most: the
+     largest |error| and the largest |x|. */
   double sums[5] = {0}, most[2] = {0};
   TrsDeviceBuffer scratch = {0};
   float *decoded;
@@ -90,7 +90,7 @@ static PetscErrorCode measure(const TrsSession *s, const TrsCodec *codec, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure all precisions of one direction on this rank's values [n]. */
+/* Measure all precisions for the messages of one direction, with this rank's values [n]. */
 static PetscErrorCode measure_all(const TrsSession *s, PetscBool backward, int64_t n, const float *values,
                                   TrsResults results)
 {
@@ -120,7 +120,7 @@ static PetscErrorCode measure_all(const TrsSession *s, PetscBool backward, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy a matrix's columns to host memory without gaps. Free *values with TrsFree(). */
+/* Copy some columns of a matrix to host memory without gaps. Free *values with TrsFree(). */
 static PetscErrorCode gather_columns(const TrsDeviceOps *device, int64_t rows, int64_t cols, int64_t stride,
                                      const float *from, float **values)
 {

@@ -20,14 +20,14 @@ static PetscErrorCode run_exchange(void *context)
   PetscCall(TrsCommAlltoallv(b->group, NULL, (TrsSentBlocks){b->send, b->counts, b->displs},
                              (TrsReceivedBlocks){b->recv, b->counts, b->displs}, sizeof(float), &request));
   PetscCall(TrsRequestWait(&request, NULL));
-  /* The wait above may block only the stream and not the host. */
+  /* Synchronise, because the wait above may block only the stream instead of the host. */
   PetscCall(b->group->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Measure the bytes/ms that a rank sends to the other ranks of its group while all groups exchange.
-  The result is 0 for a group of one rank.
+  Measure the bytes/ms that a rank sends to the other ranks of its group, while all groups make the
+  same exchange. The result is 0 for a group of one rank.
 */
 static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t bytes, double *bytes_per_ms,
                                        double *spread)

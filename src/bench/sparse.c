@@ -8,20 +8,23 @@ enum {
   TRS_BENCH_DIM = 64,
   TRS_BENCH_POOLING = 16,
   TRS_BENCH_BAGS = 8192,
-  /* 268 MB of rows, so that a launch costs little and a GPU's cache is comparatively small. */
+  /* 268 MB of rows. With so many, the launch of a kernel costs little and a GPU's cache is
+     comparatively small. */
   TRS_BENCH_DEVICE_BAGS = 65536,
-  TRS_BENCH_FEATURES = 16,   /* one table each; a sample's vectors are adjacent in a row */
-  TRS_BENCH_BUCKET = 50000,  /* rows of a table on a rank */
-  TRS_BENCH_RANKS = 4,       /* ranks among which a table's rows are split */
-  TRS_BENCH_COLUMNS = 1024,  /* columns of the matrices that fill the cache before an update */
-  TRS_BENCH_FLOATS = 1 << 24 /* floats per matrix: larger than a cache */
+  /* one table for each feature; a sample's vectors are adjacent in a row */
+  TRS_BENCH_FEATURES = 16,
+  TRS_BENCH_BUCKET = 50000, /* number of rows of a table on a rank */
+  TRS_BENCH_RANKS = 4,      /* number of ranks over which a table's rows are split */
+  /* number of columns of the matrices that fill the cache before an update */
+  TRS_BENCH_COLUMNS = 1024,
+  TRS_BENCH_FLOATS = 1 << 24 /* number of floats per matrix, which must be larger than a cache */
 };
 
 /* --- lookups --- */
 
 /*
-  Draw a round's ids in `host` and copy them. Each round uses other rows, because the last rows may
-  still be cached.
+  Draw the ids of a round in `host`, and copy them to `values`. Each round uses other rows, because
+  the rows of the last round may still be cached.
 */
 static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t rows, int64_t n,
                                   int64_t *host, void *values)
@@ -40,11 +43,11 @@ static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  TrsTbeTable table[TRS_BENCH_FEATURES]; /* a table for each feature, all like the first */
+  TrsTbeTable table[TRS_BENCH_FEATURES]; /* a table for each feature; all are like the first */
   TrsTbeFeature feature[TRS_BENCH_FEATURES];
   TrsTbe tbe;
   TrsTbeInput input;
-  void *offsets, *values, *out; /* out: pooled rows, or their gradients */
+  void *offsets, *values, *out; /* out: the pooled rows, or their gradients */
   int64_t n_other;
   float *other; /* [n_other] data that fills the cache before an update */
   TrsWorkspace workspace;
@@ -62,8 +65,8 @@ static PetscErrorCode prepare_lookup(void *context, int round)
 }
 
 /*
-  As in a step, rows and ids come from memory. The gradients were written last, so they are in the
-  cache as far as they fit.
+  Set up the caches as they are in a step: rows and ids must come from memory. The gradients were
+  written last, so they are in the cache if it is large enough.
 */
 static PetscErrorCode prepare_update(void *context, int round)
 {
@@ -92,7 +95,10 @@ static PetscErrorCode run_lookup(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradients are the forward's output, all zeros, which take as long as other numbers. */
+/*
+  The forward's output is used as the gradients. It has only zeros, which take as long as other
+  numbers.
+*/
 static PetscErrorCode run_update(void *context)
 {
   TrsBenchLookup *b = (TrsBenchLookup *)context;
@@ -107,7 +113,10 @@ static PetscErrorCode run_update(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a table for each feature, with the first table's type and width, in one block of memory. */
+/*
+  Make a table for each feature in one block of memory. All have the type and width of the first
+  table.
+*/
 static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_features)
 {
   const TrsDeviceOps *device = b->device;
@@ -121,7 +130,7 @@ static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_
   state_bytes = first->rows * (int64_t)sizeof(float);
   PetscCall(device->alloc(n_features * first->rows * row_bytes, &first->weight));
   PetscCall(device->alloc(n_features * state_bytes, (void **)&first->state[0]));
-  /* Write zeros, so that every page has memory of its own. */
+  /* Write zeros, so that the system provides memory for every page. */
   PetscCall(device->zero(first->weight, n_features * first->rows * row_bytes, NULL));
   PetscCall(device->zero(first->state[0], n_features * state_bytes, NULL));
   for (int f = 0; f < n_features; f++) {
@@ -136,8 +145,8 @@ static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_
 }
 
 /*
-  Make tables with table_bytes in total, a state for each row, and room for bags of `pooling` ids.
-  The bags belong to n_features features, so a sample's vectors are adjacent.
+  Make tables with table_bytes in total, and a state for each row. Also allocate memory for bags of
+  `pooling` ids. The bags belong to n_features features, and a sample's vectors are adjacent.
 */
 static PetscErrorCode open_lookup(TrsBenchLookup *b, int64_t table_bytes, int n_features, int64_t bags,
                                   int64_t pooling)
@@ -150,12 +159,12 @@ static PetscErrorCode open_lookup(TrsBenchLookup *b, int64_t table_bytes, int n_
   PetscCall(device->alloc(bags * b->table->dim * (int64_t)sizeof(float), &b->out));
   PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*b->host), &b->offsets));
   PetscCall(device->alloc(n * (int64_t)sizeof(*b->host), &b->values));
-  /* This memory is staging for offsets, then for ids. */
+  /* This memory first holds offsets to be copied, then ids. */
   PetscCall(TrsAlloc(n + 1, sizeof(*b->host), &b->host));
   PetscCall(b->compute->workspace_create(&b->workspace));
   for (int64_t i = 0; i <= bags; i++) b->host[i] = i * pooling;
   PetscCall(device->copy(b->offsets, b->host, (bags + 1) * (int64_t)sizeof(*b->host), NULL));
-  /* Finish the copy before `host` is used again. */
+  /* Wait for the copy before `host` is used again. */
   PetscCall(device->stream_synchronize(NULL));
   b->input = (TrsTbeInput){.batch = bags / n_features,
                            .n_values = n,
@@ -177,11 +186,11 @@ static PetscErrorCode close_lookup(TrsBenchLookup *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the bytes/ms at which a rank looks up rows while all ranks do the same. */
+/* Measure the bytes/ms at which a rank looks up rows, while all ranks do the same. */
 static PetscErrorCode measure_memory(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float);
-  /* so that in a small table few rows are read twice */
+  /* at most half of the rows, so that few rows of a small table are read twice */
   const int64_t half = table_bytes / row_bytes / 2 / TRS_BENCH_POOLING;
   const int64_t bags = machine->device->host_memory ? TRS_BENCH_BAGS
                                                     : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
@@ -201,15 +210,15 @@ static PetscErrorCode measure_memory(const TrsMachine *machine, int64_t table_by
 
 /* --- rows by width and type --- */
 
-/* Milliseconds per id in a lookup and in an update. */
+/* Milliseconds per id for a lookup and for an update. */
 typedef struct {
   double read_ms, update_ms;
 } TrsBenchRow;
 
 /*
-  Measure rows of a width and a type, with one id per bag. On CPUs all widths have the same number
-  of rows, so that a batch's rows are equally close together; on a GPU, the cache would hold narrow
-  tables of that many rows.
+  Measure rows of a given width and type, with one id per bag. On CPUs all widths have the same
+  number of rows, so that a batch's rows are equally close together. On a GPU narrow tables have
+  more rows, because otherwise the cache would hold them.
 */
 static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes, int32_t dim, TrsDType dtype,
                                   PetscBool stochastic, TrsBenchRates *rates, TrsBenchRow *row)
@@ -237,7 +246,10 @@ static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the cost of an id in lookups and updates: rows of two widths, then other types. */
+/*
+  Measure the cost per id of lookups and updates, first for rows of two widths, then for other
+  types.
+*/
 static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const double narrow_bytes = 4.0 * TRS_BENCH_NARROW, wide_bytes = 4.0 * TRS_BENCH_WIDE;
@@ -248,10 +260,10 @@ static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_byte
   PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP32, PETSC_FALSE, rates, &wide));
   PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_FALSE, rates, &half));
   PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_TRUE, rates, &stochastic));
-  /* A lookup reads the row, and writes the bag's vector. */
+  /* A lookup reads the row and writes the bag's vector. */
   TrsBenchFit(2.0 * narrow_bytes, narrow.read_ms, 2.0 * wide_bytes, wide.read_ms, &rates->rows.read_bw,
               &rates->rows.read_overhead);
-  /* An update reads the gradient, reads and writes the row and the state. */
+  /* An update reads the gradient, and reads and writes the row and the state. */
   TrsBenchFit(3.0 * narrow_bytes + 8.0, narrow.update_ms, 3.0 * wide_bytes + 8.0, wide.update_ms,
               &rates->rows.update_bw, &rates->rows.update_overhead);
   rates->rows.half_update = half.update_ms / wide.update_ms;
@@ -259,7 +271,7 @@ static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- splits of ids by rank --- */
+/* --- splitting ids by rank --- */
 
 typedef struct {
   const TrsDeviceOps *device;
@@ -299,7 +311,7 @@ static PetscErrorCode close_jagged(const TrsDeviceOps *device, TrsJagged *jagged
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the ms per bag when splitting `bags` bags of `pooling` ids. */
+/* Measure the ms per bag for splitting `bags` bags of `pooling` ids. */
 static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t bags, int64_t pooling,
                                       double *spread, double *ms)
 {
@@ -329,7 +341,7 @@ static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t bags, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the split of bags with one id, and with many ids. */
+/* Measure the time to split bags with one id, and bags with many ids. */
 static PetscErrorCode measure_cut(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const int64_t bags = TrsBenchAmount((int64_t)TRS_BENCH_BAGS * TRS_BENCH_RANKS, table_bytes);

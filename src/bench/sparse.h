@@ -4,10 +4,12 @@
 #include "bench/rates.h"
 
 /*
-  TrsBenchSparse - Measure lookups of random rows, rows by width and type, and splits of ids.
+  TrsBenchSparse - Measure lookups of random rows, lookups and updates by width and type, and the
+    splitting of ids.
 
   Collective. Sets rates->memory and ->rows to the rates of the slowest rank.
 
-  In: table_bytes  size of the table for lookups; below 64 MiB other work is reduced, too
+  In: table_bytes  size of the table for lookups; if it is below 64 MiB, other work is reduced in
+                   proportion
 */
 PetscErrorCode TrsBenchSparse(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates);

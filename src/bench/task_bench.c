@@ -7,7 +7,7 @@
 #include "core/version.h"
 #include "session/text_output.h"
 
-/* A larger spread means that the machine is busy with other work. */
+/* If the spread is larger than this, the machine is busy with other work. */
 static const double too_wide = 0.1;
 
 static const TrsOptionSpec bench_specs[] = {

@@ -13,10 +13,11 @@ extern const TrsOptionGroup trs_bench_options;
   Collective on comm. -bench_topology writes an option file for the planner. The memory rate is
   measured with tbe_forward, which reads random rows of a table much larger than the caches, on all
   ranks at once. It is written as -topology_hbm_mem_bw if the device has its own memory for tables,
-  else as -topology_ddr_mem_bw. The collective rates are measured with an all-to-all of -bench_bytes
-  for each rank, inside the hosts, and across hosts if there are several: bytes that a rank sends to
-  others in a ms. The rates of matrix products and of passes over matrices are used to predict the
-  dense layers' time (report/step_prediction.h). For -bench_qcomm see bench/qcomm.h.
+  and as -topology_ddr_mem_bw otherwise. The rates of collectives are measured with an all-to-all of
+  -bench_bytes for each rank, inside the hosts, and across hosts if there are several. They are the
+  bytes that a rank sends to others per ms. The rates of matrix multiplications and of passes over
+  matrices serve to predict the dense layers' time (report/step_prediction.h). For -bench_qcomm see
+  bench/qcomm.h.
 
   Errors: OPTION if neither option is given; CANT_CREATE, IO
 */

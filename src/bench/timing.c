@@ -7,7 +7,7 @@
 
 enum { TRS_BENCH_LEAST_ROUNDS = 7, TRS_BENCH_MOST_ROUNDS = 35 };
 
-/* Rounds continue until their middle half is this close to their median. */
+/* Rounds are repeated until their interquartile range, divided by their median, is below this. */
 static const double close_enough = 0.05;
 
 static int by_value(const void *a, const void *b)
@@ -22,7 +22,7 @@ PetscErrorCode TrsBenchTime(MPI_Comm comm, const TrsBenchWork *work, double *med
 
   PetscFunctionBegin;
   *median = 0.0;
-  /* The first round only touches the memory. */
+  /* The first round is not measured. It only touches the memory. */
   for (int round = -1; round < TRS_BENCH_MOST_ROUNDS; round++) {
     double s;
 
