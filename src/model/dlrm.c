@@ -42,8 +42,9 @@ struct TrsDlrmImpl {
     int64_t length;
     int param;
   } * position; /* [n_positions] */
-  /* The outputs of the heads and the gradients of these outputs. Later also X's gradient (dot,
-     dcn). */
+  /*
+    The outputs of the heads and their gradients. In a backward of dot or dcn, also X's gradient.
+  */
   float *over_inner;
   /* The size of X's gradient at the front of over_inner, and the size of over_inner, in bytes. */
   int64_t kept_bytes, over_bytes;

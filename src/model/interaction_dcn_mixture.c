@@ -182,8 +182,8 @@ static PetscErrorCode backward_expert(const TrsInteraction *interaction, TrsStre
   From h, the gradient of the weighted sum of a layer's experts, compute the gradients of the
   experts and the gates. All layers share the gates, so the gates' gradients are summed over layers,
   last layer first. The gates also contribute to x_l's gradient. This part is added to g. At the
-  first layer it is added to dx0, which may already include g. If X is not fp32, it is added to g
-  there as well, because g then has the total of both.
+  first layer it is added to dx0, which may already include g. If X is not fp32, this part is added
+  to g also at the first layer, because g then has the total of both.
 */
 static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                      const TrsCrossLayer *layer)

@@ -49,7 +49,7 @@ typedef struct {
   float *raw;   /* with normalize: [max_batch, 2 D] the towers' outputs before scaling */
 } TrsTwoTower;
 
-/* --- sides of features --- */
+/* --- towers of features --- */
 
 /* Assign a feature's vectors to a tower. *found is set to true if a table has the feature. */
 static PetscErrorCode put(TrsOptions options, const TrsTableConfigs *tables, const char *feature, int to,

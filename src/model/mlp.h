@@ -46,8 +46,8 @@ PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec
 PetscBool TrsMlpSpecIsTyped(const TrsMlpSpec *spec);
 
 /*
-  Lines of an option group: all options of a stack except its sizes. `what` names the stack within a
-  sentence.
+  The lines of an option group that declare a stack's options, without its sizes. `what` names the
+  stack within a sentence.
 */
 /* clang-format off */
 #define TRS_MLP_OPTIONS(option, what) \

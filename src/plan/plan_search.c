@@ -21,8 +21,7 @@ typedef struct {
   TrsProposalCache cache;
   TrsProposalBounds bounds;
   PetscBool exact; /* true: a proposer needs exact ratings */
-  /* The rating of a proposal that will be evaluated later. The best rating is therefore at most
-     this. */
+  /* An upper bound on the best rating: the rating of a proposal that will be evaluated later. */
   double limit;
   double start_s;
 } TrsLoop;

@@ -250,7 +250,7 @@ static PetscErrorCode write_tables(const TrsReport *r, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the bytes of the tables of each kernel: the weights, and the whole estimate. */
+/* For each kernel, write the bytes of its tables: the weights, and the whole estimate. */
 static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
 {
   const TrsReportInput *in = r->in;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Copies of the tables that make the same update (-replica_sync gradients). Each copy has an owner
-  of the same shard. Before an update, these owners exchange the ids and gradients that have arrived
-  at them. Each owner then updates its shard as if there were one copy.
+  Copies of the tables that make the same update (-replica_sync gradients). Each shard has one owner
+  in every copy. Before an update, these owners exchange the ids and gradients that have arrived at
+  them. Each owner then updates its shard as if there were one copy.
 
   The ranks of a copy are consecutive, so the order of the copies is the order of the global batch.
   A row's gradients are thus added in the same order as with one copy.

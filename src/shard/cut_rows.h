@@ -73,9 +73,9 @@ int TrsCutRowsNumber(const TrsCutRows *rows, int shard);
 typedef int64_t TrsRowsPairUnitsFn(const void *update, const TrsRowsPair *pair);
 
 /*
-  Set the counts and displacements of both directions, and each pair's position in the messages.
-  Also allocate memory for the messages, which have units of `unit` bytes. Not collective. Errors:
-  MEMORY
+  Set the counts and displacements for sending and receiving, and each pair's position in the
+  messages. Also allocate memory for the messages, which have units of `unit` bytes. Not collective.
+  Errors: MEMORY
 */
 PetscErrorCode TrsCutRowsReserve(TrsCutRows *rows, int64_t unit, TrsRowsPairUnitsFn *units,
                                  const void *update);

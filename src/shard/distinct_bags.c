@@ -38,8 +38,8 @@ typedef struct {
   PetscBool repeats;   /* true: the entries are not the same as the group's features */
   int n_sent, n_local; /* number of features sent to all ranks, and of entries on this rank */
   /*
-    [n_sent] for each item that is sent: its feature in the batch (its bucket if `cuts`), and its
-    list of bags
+    [n_sent] for each item that is sent: the index of its feature in the batch (of its bucket if
+    `cuts`), and of its list of bags
   */
   int *block, *list;
   int64_t *dims;    /* [n_entries] number of columns of each entry */

@@ -21,7 +21,7 @@
 typedef struct {
   TrsSequence sequence;
   PetscBool by_rows;  /* true: ids are cut into buckets by rows */
-  TrsRowsCopy *found; /* [pieces] by rows: copies that find the rows of the ids */
+  TrsRowsCopy *found; /* [pieces] with by_rows: copies that look up each id's row */
   TrsSequenceAllToAll dist;
   const float *arrived; /* the rows of this rank's ids, valid until the next batch's rows arrive */
   TrsDeviceBuffer rows, ordered;

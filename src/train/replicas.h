@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Copies of the tables (-plan_replicas). Each copy is sharded over its own ranks and trained on
-  their samples. Each copy has an owner of the same shard. These owners average their weights and
+  their samples. Each shard has one owner in every copy. These owners average their weights and
   optimizer states every few steps, or make the same updates from the gradients of all copies
   (src/RULES.md, section 21; shard/copies.h has the exchange).
 
