@@ -51,8 +51,8 @@ extern const TrsProposerOps trs_proposer_grid_search, trs_proposer_greedy, trs_p
     trs_proposer_dynamic_programming, trs_proposer_scaleup;
 
 /*
-  Sort each table's options by score, in a stable order. A table's entries sorted[first .. first + n
-  - 1] are indices into space->option. If `depth` is set, the score is the slowest shard's time.
+  Sort each table's options by score, in a stable order. A table's n entries begin at sorted[first].
+  They are indices into space->option. If `depth` is set, the score is the slowest shard's time.
   Otherwise it is the sum over shards. Free `sorted` with PetscFree(). Not collective.
 */
 PetscErrorCode TrsSortOptions(const TrsSearchSpace *space, PetscBool depth, int **sorted);
