@@ -52,7 +52,7 @@ static PetscBool is_same_request(void)
 
 /*
   End the process. The message is written with write(), because a signal handler must not use
-  printf().
+  buffered output.
 */
 static void end_at_once(PetscBool is_second)
 {
