@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A batch of samples on the GPU. Twin of src/cpu/assemble.c. The file's rows arrive unchanged: ids
-  of 4 bytes if the file has them, and the lengths of a sample side by side. Bytes moved: each
-  length and id is read once and written to the batch once, with 8 bytes per id; plus an offset and
-  a begin for each bag.
+  A batch of samples on the GPU. Twin of src/cpu/assemble.c. The rows arrive as they lie in the
+  file: ids have 4 bytes if the file stores 4-byte ids, and the lengths of one sample are adjacent.
+  Bytes moved: each length and id is read once and written to the batch once, with 8 bytes per id;
+  plus one offset and one begin index for each bag.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -20,8 +20,8 @@ struct SamplesJob {
   int n_features;
   const TrsSampleFeature *feature; /* [n_features] */
   TrsJagged out;
-  int64_t *from; /* [n_features, B] first id of each bag in the samples' ids */
-  int32_t *odd;  /* set to 1 if an id is bad or a bag too long */
+  int64_t *from; /* [n_features, B] index of each bag's first id among the ids of the samples */
+  int32_t *odd;  /* set to 1 if an id is invalid or a bag is too long */
 };
 
 static __global__ void place_lengths_kernel(SamplesJob job)
@@ -57,8 +57,9 @@ static __device__ __forceinline__ int64_t id_at(const TrsSamples &samples, int64
 }
 
 /*
-  Place the ids of 32 adjacent bags. The lane's bag has `length` ids that begin at `from`. In the
-  batch the bags' ids are contiguous from `to` on, so adjacent lanes write adjacent ids of any bags.
+  Write the ids of 32 adjacent bags to the batch. The bag of this lane has `length` ids, which begin
+  at index `from` of the input. In the batch the ids of all 32 bags are contiguous from index `to`
+  on. So adjacent lanes write adjacent ids, even if these ids belong to different bags.
 */
 static __device__ __forceinline__ void place_bags(const SamplesJob &job, const TrsSampleFeature &feature,
                                                   int32_t length, int64_t from, int64_t to, PetscBool *odd)
@@ -76,7 +77,7 @@ static __device__ __forceinline__ void place_bags(const SamplesJob &job, const T
   const int64_t total = __shfl_sync(all, end, TRS_WARP - 1), shift = from + length - end;
   for (int64_t begin = 0; begin < total; begin += TRS_WARP) {
     const int64_t i = begin + lane;
-    int bag = 0; /* the first bag that ends behind i */
+    int bag = 0; /* the first bag that ends after id i */
 
     for (int step = TRS_WARP / 2; step > 0; step /= 2)
       if (__shfl_sync(all, end, bag + step - 1) <= i) bag += step;

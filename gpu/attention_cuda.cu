@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Attention of ragged bags on the GPU, twin of src/cpu/attention_cpu.c within the rounding of sums.
-  A thread block works on one bag at a time, and its warps on pairs of a row and a head in turn.
-  Each lane computes the scores of every 32nd row of the bag. For the weighted sums, lanes work on
-  columns and exchange the weights. Only a row's sum is kept, so a backward computes the scores
-  again: once for the queries, and once for keys and values.
+  A thread block works on one bag at a time. Each of its warps works on one pair of a row and a head
+  at a time. Each lane computes the scores of every 32nd row of the bag. For the weighted sums,
+  lanes work on columns and exchange the weights. The forward stores one number for each row and
+  head (log_sums) instead of the scores. So the backward computes the scores again: once for the
+  queries, and once for the keys and values.
 */
 #include "gpu/compute_cuda.h"
 
@@ -13,13 +14,13 @@
 enum {
   TRS_ATTENTION_THREADS = 128,
   TRS_ATTENTION_WARPS = TRS_ATTENTION_THREADS / 32,
-  TRS_ATTENTION_COLUMNS = 4, /* columns that a lane sums at a time, 32 apart */
-  /* thread blocks per multiprocessor for which the compiler spills no registers */
+  TRS_ATTENTION_COLUMNS = 4, /* columns, 32 apart, that a lane sums at a time */
+  /* number of thread blocks per multiprocessor with which the compiler spills no registers */
   TRS_ATTENTION_FORWARDS = 8,
   TRS_ATTENTION_BACKWARDS = 5
 };
 
-/* Dot product of two rows in one head. */
+/* Dot product of two rows' numbers in one head. */
 static __device__ __forceinline__ float dot(const float *__restrict__ a, const float *__restrict__ b,
                                             int64_t d)
 {
@@ -29,9 +30,10 @@ static __device__ __forceinline__ float dot(const float *__restrict__ a, const f
   return sum;
 }
 
-/* A bag's rows in one head. */
+/* The rows of one bag, restricted to one head. */
 struct Head {
-  int64_t first, n, d, stride; /* first row, rows; floats of a head and of a row */
+  /* index of the bag's first row, its number of rows; number of floats in a head and in a row */
+  int64_t first, n, d, stride;
   const float *query, *key, *value;
   float scale;
 };
@@ -52,8 +54,8 @@ static __device__ __forceinline__ Head head_of(const TrsAttention &a, int64_t ba
 }
 
 /*
-  Add the sum over rows j of weight_j * rows[j] to the columns' sums. The lanes hold the next 32
-  weights.
+  Add weight_j * rows[j] of the next n <= 32 rows j to the lane's column sums. Lane j holds
+  weight_j.
 */
 static __device__ __forceinline__ void add_weighted(const float *__restrict__ rows, int64_t stride, int64_t n,
                                                     float weight, int64_t column, int64_t d, float *sum)
@@ -123,7 +125,7 @@ static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS, TRS_ATTENTION_FO
   }
 }
 
-/* The weight of row j for row i, and the gradient of its score. */
+/* The weight of row j in row i's sum, and the gradient of the score of rows i and j. */
 static __device__ __forceinline__ float gradient_of_score(const TrsAttention &a, const Head &head, int64_t h,
                                                           int64_t i, int64_t j, float *weight)
 {
@@ -192,7 +194,10 @@ static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS, TRS_ATTENTION_BA
     const int64_t rows = a.offsets[bag + 1] - a.offsets[bag], first = (a.offsets[bag] - a.first) * a.heads;
     const int64_t d = a.dim / a.heads;
 
-    /* The product of each row's gradient with its output. All rows of the bag read it below. */
+    /*
+      Compute the dot product of each row's gradient and its output. The code below reads it for all
+      rows of the bag.
+    */
     for (int64_t task = first + threadIdx.x; task < first + rows * a.heads; task += TRS_ATTENTION_THREADS)
       a.scratch[task] = dot(a.dout + task * d, a.out + task * d, d);
     __syncthreads();
@@ -206,7 +211,7 @@ static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS, TRS_ATTENTION_BA
   }
 }
 
-/* For each query of a bag, keys are read twice and values once. */
+/* For each query of a bag, the kernel reads the bag's keys twice and its values once. */
 PetscErrorCode TrsAttentionForwardCuda(TrsStream stream, const TrsAttention *attention)
 {
   PetscFunctionBegin;

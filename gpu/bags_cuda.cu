@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bags shared by samples, on the GPU. Twin of src/cpu/bags_cpu.c: results are the same for any order
-  of threads.
+  Bags that several samples share, on the GPU. Twin of src/cpu/bags_cpu.c. The results do not depend
+  on the order of threads.
 
-  Distinct bags are found with one hash table per feature, without a sort. A bag is inserted at its
-  hash or at the next place that is free or has an equal bag. A place keeps the lowest sample, so
-  the order of insertion does not change results. A group of 8 lanes works on a bag.
+  The kernels find distinct bags with one hash table per feature, without a sort. A bag is inserted
+  at the slot of its hash, or at the next slot that is free or has an equal bag. A slot keeps the
+  lowest sample that has this bag, so the order of insertion does not change the results. A group of
+  8 lanes works on one bag.
 */
 #include "compute/bag_hash.h"
 #include "gpu/compute_cuda.h"
@@ -24,7 +25,7 @@ static __device__ __forceinline__ int bag_lane()
   return static_cast<int>(threadIdx.x) % TRS_BAG_LANES;
 }
 
-/* The mask of this thread's group of lanes. */
+/* The mask of the lanes in this thread's group. */
 static __device__ __forceinline__ unsigned bag_mask()
 {
   return ((1u << TRS_BAG_LANES) - 1) << (threadIdx.x % 32 - threadIdx.x % TRS_BAG_LANES);
@@ -32,20 +33,20 @@ static __device__ __forceinline__ unsigned bag_mask()
 
 /* --- distinct bags --- */
 
-constexpr uint32_t NO_SAMPLE = 0xffffffffu; /* the fill of a table, byte by byte */
+constexpr uint32_t NO_SAMPLE = 0xffffffffu; /* byte-wise fill pattern of an empty table */
 
 /* Bag i of the call is sample i % batch of feature i / batch. */
 struct UniqueJob {
   int64_t batch, n_bags;
-  const int32_t *feature; /* bag blocks of the input, as numbers of features */
+  const int32_t *feature; /* [features] index of each feature, which is a bag block of the input */
   TrsJagged in;
   uint64_t *hash;      /* [n_bags] */
-  uint32_t *table;     /* [features, places] lowest sample of the bag at each place */
-  uint64_t place_mask; /* places - 1, a power of 2 above the batch */
-  uint32_t *place;     /* [n_bags] place of each bag in its feature's table */
+  uint32_t *table;     /* [features, slots] lowest sample that has the bag of each slot */
+  uint64_t place_mask; /* number of slots - 1; the number is a power of 2 above the batch */
+  uint32_t *place;     /* [n_bags] slot of each bag in its feature's table */
 };
 
-/* The number of bag i in the input. */
+/* The index of bag i in the input. */
 static __device__ __forceinline__ int64_t bag_of(const UniqueJob &job, int64_t i)
 {
   const int64_t f = i / job.batch;
@@ -57,7 +58,7 @@ static __device__ __forceinline__ uint32_t weight_bits(const TrsJagged &in, int6
   return in.weights ? __float_as_uint(in.weights[i]) : 0;
 }
 
-/* Reads ids and weights once. */
+/* Hash each bag. Reads each id and weight once. */
 static __global__ void hash_bags_kernel(UniqueJob job)
 {
   const int lane = bag_lane();
@@ -86,7 +87,10 @@ static __device__ bool same_bags(const TrsJagged &in, int64_t a, int64_t b)
   return !__any_sync(bag_mask(), differ);
 }
 
-/* Put sample s at a place if the place is free. All lanes of the group get the former contents. */
+/*
+  Put sample s into a slot if the slot is free. All lanes of the group get the slot's previous
+  contents.
+*/
 static __device__ uint32_t claim(uint32_t *place, uint32_t s)
 {
   uint32_t found = 0;
@@ -99,8 +103,9 @@ static __device__ uint32_t claim(uint32_t *place, uint32_t s)
 }
 
 /*
-  Find a place for every bag. All bags that a place ever holds are equal, so concurrent changes of a
-  place are harmless. Reads ids and weights once, plus those of the bags compared with.
+  Find a slot for every bag. All bags that a slot ever holds are equal, so concurrent changes of a
+  slot are harmless. Reads the ids and weights of each bag once, and of each bag that it is compared
+  with.
 */
 static __global__ void place_bags_kernel(UniqueJob job)
 {
@@ -139,7 +144,10 @@ static __global__ void first_flags_kernel(UniqueJob job, int32_t *flags)
   }
 }
 
-/* before [n_bags + 1]: number of earlier bags that are first occurrences. */
+/*
+  before [n_bags + 1]: number of bags before each bag that are the first of their kind in their
+  feature.
+*/
 static __global__ void list_bags_kernel(UniqueJob job, const int64_t *before, TrsBagLists lists,
                                         int64_t *inverse)
 {
@@ -172,7 +180,8 @@ static PetscErrorCode reserve_table(TrsStream stream, TrsWorkspace workspace, in
 }
 
 /*
-  Scratch: 24 bytes a bag, and 4 bytes for each place of the tables, which have 2 to 4 places a bag.
+  Scratch: 24 bytes for each bag, and 4 bytes for each slot of the tables. There are 2 to 4 slots
+  for each bag.
 */
 PetscErrorCode TrsUniqueBagsCuda(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,
                                  const TrsJagged *in, const TrsBagLists *lists, int64_t *inverse)
@@ -215,10 +224,14 @@ struct TakeJob {
   const int32_t *block, *list; /* [n_out] */
   TrsBagLists lists;
   TrsJagged in, out;
-  int64_t *begin; /* [n_out + 1] first bag of each bag block of out; NULL: they are batch apart */
+  /* [n_out + 1] first bag of each bag block of out; NULL if block j begins at bag j * batch */
+  int64_t *begin;
 };
 
-/* Find the source of bag k in bag block j, and its position in out. */
+/*
+  Find the source of bag k in bag block j of out, and its position in out. False if the block has no
+  bag k.
+*/
 static __device__ __forceinline__ bool find_bag(const TakeJob &job, int64_t i, int64_t *from, int64_t *to)
 {
   const int64_t B = job.lists.batch, j = i / B, k = i - j * B, list = job.list[j];
@@ -235,7 +248,7 @@ static __global__ void list_sizes_kernel(TakeJob job, int32_t *sizes)
     sizes[j] = static_cast<int32_t>(job.lists.n[job.list[j]]);
 }
 
-/* One thread per bag. The lengths of out must be zero. */
+/* One thread per bag. The lengths of out must be zero before. */
 static __global__ void take_lengths_kernel(TakeJob job)
 {
   for (int64_t i = TrsCudaFirst(); i < job.n_out * job.lists.batch; i += TrsCudaStep()) {
@@ -246,7 +259,7 @@ static __global__ void take_lengths_kernel(TakeJob job)
   }
 }
 
-/* One group of lanes per bag. Reads and writes its ids once. */
+/* One group of lanes per bag. Reads and writes each id of the bag once. */
 static __global__ void take_values_kernel(TakeJob job)
 {
   const bool weighted = job.in.weights && job.out.weights;
@@ -274,8 +287,8 @@ static __global__ void limits_kernel(TakeJob job, int64_t *limits)
 }
 
 /*
-  Upload the call's arrays of bag blocks and lists. Each kind of call has an upload array of its
-  own, so that the next batch finds its arrays there.
+  Upload the call's arrays of bag blocks and lists. Each kind of call has its own upload array. So
+  the next batch finds the same contents there and need not upload them again.
 */
 static PetscErrorCode upload_blocks(TrsStream stream, TrsWorkspace workspace, const int *block,
                                     const int *list, bool padded, TakeJob *job)
@@ -343,7 +356,10 @@ PetscErrorCode TrsTakeBagsCuda(TrsStream stream, TrsWorkspace workspace, int n_o
 
 /* --- offsets of padded features --- */
 
-/* begin [n_features + 1]: first bag of each feature. A thread reads and writes one offset. */
+/*
+  begin [n_features + 1]: index of each feature's first bag. Each thread reads and writes one
+  offset.
+*/
 static __global__ void pad_offsets_kernel(int n_features, int64_t batch, const int64_t *begin,
                                           const int64_t *offsets, int64_t *to)
 {

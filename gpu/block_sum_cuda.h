@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sums in double over all threads of a launch, in an order that depends only on the launch. */
+/*
+  Sums in double over all threads of a launch. The order of additions depends only on the launch's
+  grid.
+*/
 #pragma once
 
 #include "gpu/column_sums_cuda.h"
 
 /*
   Sum a thread block's values in double, in a fixed order. Thread 0 gets the sum. part: shared
-  memory, one double per thread.
+  memory with one double per thread.
 */
 static __device__ __forceinline__ double block_sum(double value, double *part)
 {
   const unsigned thread = threadIdx.x;
 
-  __syncthreads(); /* all threads that read part are done */
+  __syncthreads(); /* wait until all threads have read part */
   part[thread] = value;
   __syncthreads();
   for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
@@ -25,8 +28,8 @@ static __device__ __forceinline__ double block_sum(double value, double *part)
 /*
   Sum N numbers of every thread over all thread blocks, which must have at most TRS_DENSE_THREADS
   threads. Each thread block adds its own numbers; the last thread block to arrive adds the blocks'
-  sums. All threads must call it. Returns true in the thread that has the sums. sums [blocks, N] and
-  counter are used if there are several thread blocks.
+  sums. All threads must call it. Returns true in the thread that has the sums. If there are several
+  thread blocks, sums [blocks, N] and counter are used.
 */
 template <int N>
 static __device__ __forceinline__ bool sum_of_blocks(double (&sum)[N], double *sums, unsigned *counter)

@@ -4,13 +4,14 @@
   counters. Results do not depend on the order of threads, and the device never waits for the host.
 
   The ids of the batch are sorted and made unique (scan_cuda.h). A warp looks up each distinct id
-  among its set's 32 tags, one tag per lane. The misses are sorted by set and, for LFU, by
-  descending count; both sorts are stable. Then a warp works on a set, one line per lane, and gives
-  lines to misses by rank. Last, groups of lanes move rows over the bus to the host: the old row
-  from the line to its table, the new row from its table to the line.
+  among the 32 tags of the id's set, one tag per lane. The misses are sorted by set and, for LFU, by
+  descending count; both sorts are stable. Then a warp works on one set, with one line per lane: the
+  cheapest line gets the first miss, the next line the next miss. Last, groups of lanes move rows
+  over the bus to the host: the old row from the line to its table, the new row from its table to
+  the line.
 
-  Bytes moved for N ids, U distinct ones, M moves: about 24 N a pass of two sorts, 256 U of tags, on
-  the bus one or two rows a move. Scratch: 80 N bytes.
+  Bytes moved for N ids, U distinct ids and M moved rows: about 24 N in each pass of the two sorts,
+  256 U for tags, and on the bus one or two rows for each of the M moves. Scratch: 80 N bytes.
 
   Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; compute/cache.h
 */
@@ -20,14 +21,14 @@
 
 enum { TRS_CACHE_THREADS = 256, TRS_CACHE_COUNT_BITS = 40 };
 
-/* A table of the cache, on the device. Tables are sorted by their ids. */
+/* A table of the cache, on the device. The tables are in ascending order of their linear ids. */
 struct CacheTable {
-  int64_t first; /* linear id of its first row */
+  int64_t first; /* linear id of the table's first row */
   char *weight;  /* host memory */
   int64_t stride_bytes, row_bytes;
 };
 
-/* A feature's ids. first < 0: its table is not in this cache. */
+/* A feature's ids. first < 0 means that the feature's table is not in this cache. */
 struct CacheFeature {
   int64_t first, rows;
 };
@@ -38,25 +39,30 @@ struct CacheTables {
   int n, lanes_log2;
 };
 
-/* The ids of a call, in device memory. Indices of miss arrays are in sorted order. */
+/*
+  The ids of a call, in device memory. Arrays of misses are in sorted order, and their indices are
+  positions in this order.
+*/
 struct CacheBatch {
-  Runs runs;      /* runs of linear ids */
-  uint32_t *item; /* [N] index in the batch of a sorted id */
-  int32_t *line;  /* [runs] line of each distinct id, or -1 */
+  Runs runs;      /* runs of equal linear ids */
+  uint32_t *item; /* [N] index in the batch of each sorted id */
+  int32_t *line;  /* [runs] line of each distinct id, or -1 if it has no line */
   /*
-    [N] sorted: set, and for LFU the descending count. Entries that are not misses have set n_sets.
+    [N] sorted keys: the set, and for LFU the descending count. Entries that are not misses have set
+    n_sets.
   */
   uint64_t *miss_key;
-  uint32_t *miss;       /* [N] sorted: number of the run */
-  int64_t *evicted_tag; /* [N] previous tag of the line, for misses that got a line */
-  int count_bits;       /* bits of miss_key below the set */
+  uint32_t *miss;       /* [N] in the order of miss_key: index of the miss's run */
+  int64_t *evicted_tag; /* [N] previous tag of the line, for each miss that got a line */
+  int count_bits;       /* number of bits of miss_key below the set */
 };
 
 /* --- the ids of a batch --- */
 
 /*
-  Grid y over features, x over their values. Ids that are not rows of the cache's tables get a key
-  behind all rows. If the call covers only part of a batch, so do the values outside this part.
+  Make the sort key of each id. Grid y is over features, x over their values. An id that is not a
+  row of the cache's tables gets a key above all rows. If the call covers only part of a batch,
+  values outside this part also get such a key.
 */
 static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInput input, int64_t n_ids,
                                          uint64_t *key, uint32_t *item, int32_t *locations)
@@ -93,8 +99,8 @@ static __device__ __forceinline__ int32_t find_line(const TrsCache &cache, int64
 }
 
 /*
-  One warp per distinct id: count it, record a hit, and make its miss key. Entries behind the last
-  run are not misses.
+  One warp per distinct id: count the id, record a hit, and make the key of a miss. Entries after
+  the last run are not misses.
 */
 static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *miss_key, uint32_t *run)
 {
@@ -117,7 +123,7 @@ static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *
         key = static_cast<uint64_t>(TrsCacheSetOf(id, cache.n_sets)) << b.count_bits;
         if (cache.algorithm == TRS_CACHE_LFU) key |= static_cast<uint64_t>(TRS_CACHE_MAX_COUNT - count);
       }
-      __syncwarp(); /* all lanes have read the count */
+      __syncwarp(); /* wait until all lanes have read the count */
       if (lane == 0) {
         b.line[r] = line;
         if (cache.algorithm == TRS_CACHE_LFU)
@@ -136,7 +142,8 @@ static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *
 /* --- insertion --- */
 
 /*
-  The rank of this lane's line among the replaceable lines: cheapest first, ties in order of way.
+  The rank of this lane's line among the replaceable lines of the set. The cheapest line has rank 0;
+  equal costs are ordered by way.
 */
 static __device__ __forceinline__ int rank_of(int64_t cost, unsigned replaceable, int lane)
 {
@@ -149,7 +156,10 @@ static __device__ __forceinline__ int rank_of(int64_t cost, unsigned replaceable
   return rank;
 }
 
-/* One warp: find lines for a set's misses, which begin at `head`, in order. */
+/*
+  One warp: give lines to the misses of a set in order. They begin at index `head` of the sorted
+  misses.
+*/
 static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, int64_t set, int64_t head,
                                   int lane)
 {
@@ -157,7 +167,8 @@ static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, in
   const int64_t line = set * TRS_CACHE_WAYS + lane, tag = cache.tag[line];
   const bool same = head + lane < b.runs.n &&
                     static_cast<int64_t>(b.miss_key[head + lane] >> b.count_bits) == set;
-  const int n_misses = __popc(__ballot_sync(0xffffffffu, same)); /* at most as many as lines */
+  /* at most as many as the set has lines */
+  const int n_misses = __popc(__ballot_sync(0xffffffffu, same));
   const int64_t cost = lfu ? (tag ? cache.count[tag - 1] : -1) : cache.stamp[line];
   const bool free_line = lfu || (cost != cache.time && cache.locks[line] == 0);
   const int rank = rank_of(cost, __ballot_sync(0xffffffffu, free_line), lane);
@@ -165,14 +176,17 @@ static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, in
   if (!free_line || rank >= n_misses) return;
   const uint32_t run = b.miss[head + rank];
   const int64_t id = static_cast<int64_t>(b.runs.key_of[run]);
-  if (lfu && cost > cache.count[id]) return; /* all later misses fail as well */
+  if (lfu && cost > cache.count[id]) return; /* then all later misses fail as well */
   b.line[run] = static_cast<int32_t>(line);
   b.evicted_tag[head + rank] = tag;
   cache.tag[line] = id + 1;
   if (!lfu) cache.stamp[line] = cache.time;
 }
 
-/* A warp searches 32 misses at a time for the first miss of each set. */
+/*
+  Each warp searches 32 misses at a time for the first miss of each set, and inserts that set's
+  misses.
+*/
 static __global__ void insert_kernel(TrsCache cache, CacheBatch b)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -243,27 +257,30 @@ static __device__ __forceinline__ void move_row(const TrsCache &cache, const Cac
     copy_units<uint16_t>(to, from, t->row_bytes, lane, lanes);
 }
 
-/* One group of lanes per miss that got a line. */
+/* Move the rows of each miss that got a line. One group of lanes per miss. */
 static __global__ void move_kernel(TrsCache cache, CacheBatch b, CacheTables tables)
 {
   const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
 
   for (int64_t at = TrsCudaFirst() >> tables.lanes_log2; at < b.runs.n;
        at += TrsCudaStep() >> tables.lanes_log2) {
-    /* there are no misses from here on */
+    /* no misses from this entry on */
     if (static_cast<int64_t>(b.miss_key[at] >> b.count_bits) >= cache.n_sets) return;
     const uint32_t run = b.miss[at];
     const int32_t line = b.line[run];
 
     if (line < 0) continue;
     if (b.evicted_tag[at]) move_row(cache, tables, b.evicted_tag[at] - 1, line, false, lane);
-    /* the other row's units may differ in size, so bytes change lanes */
+    /*
+      the two rows may be copied in units of different sizes, so another lane may write bytes that
+      this lane read
+    */
     __syncwarp(group_mask(1 << tables.lanes_log2));
     move_row(cache, tables, static_cast<int64_t>(b.runs.key_of[run]), line, true, lane);
   }
 }
 
-/* One group of lanes per line. */
+/* Copy the row of every occupied line back to its table. One group of lanes per line. */
 static __global__ void write_back_kernel(TrsCache cache, CacheTables tables)
 {
   const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
@@ -284,7 +301,8 @@ static __device__ __forceinline__ void add_counter(const TrsCache &cache, int wh
 }
 
 /*
-  One thread per distinct id: drop a line that LFU gave to another row, set locks, add up counters.
+  One thread per distinct id: forget a line that LFU has meanwhile given to another row, set locks,
+  and add to the counters.
 */
 static __global__ void settle_kernel(TrsCache cache, CacheBatch b, int32_t *held)
 {
@@ -296,7 +314,7 @@ static __global__ void settle_kernel(TrsCache cache, CacheBatch b, int32_t *held
 
     if (r < n_runs) {
       line = b.line[r];
-      absent += line < 0; /* a miss that was not inserted */
+      absent += line < 0; /* counts a miss that was not inserted */
       if (line >= 0 && cache.tag[line] != static_cast<int64_t>(b.runs.key_of[r]) + 1) line = -1;
       b.line[r] = line;
       if (line < 0) absent_ids += b.runs.begin[r + 1] - b.runs.begin[r];
@@ -322,8 +340,8 @@ static __global__ void locations_kernel(CacheBatch b, int32_t *locations)
 
 /*
   Grid y over features, x over their values. A thread first tries the line in `locations`, which may
-  be any number: if its tag is the id's tag, the line is right. The warp looks up the other ids
-  together.
+  hold any number. If this line has the id's tag, the line is right. The lanes of a warp together
+  look up the remaining ids.
 */
 static __global__ void locate_kernel(const CacheFeature *features, TrsCache cache, TrsTbeInput input,
                                      int32_t *locations)
@@ -363,7 +381,10 @@ static bool is_cached(const TrsCache *cache, const TrsTbeTable *table)
   return table->lines == cache->lines;
 }
 
-/* Upload the cache's tables, ascending by their ids. They usually arrive in this order. */
+/*
+  Upload the cache's tables in ascending order of their ids. The caller usually passes them in this
+  order.
+*/
 static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                     const TrsTbe *tbe, CacheTables *tables)
 {
@@ -409,7 +430,7 @@ static PetscErrorCode upload_features(TrsStream stream, TrsWorkspace workspace, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A grid for N values of n features, with all features in y. */
+/* A grid for N values of n features: x covers values, y covers all features. */
 static PetscErrorCode feature_grid(int64_t n_values, int n_features, dim3 *grid)
 {
   PetscFunctionBegin;
@@ -451,7 +472,7 @@ static PetscErrorCode list_ids(TrsStream stream, TrsWorkspace w, const TrsCache 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sort the misses by set, in the order in which they are inserted. */
+/* Sort the misses by set, and within a set in the order of insertion. */
 static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCache *cache, CacheBatch *b)
 {
   const int64_t n = b->runs.n;
@@ -460,7 +481,7 @@ static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCac
 
   PetscFunctionBegin;
   b->count_bits = cache->algorithm == TRS_CACHE_LFU ? TRS_CACHE_COUNT_BITS : 0;
-  /* the keys of the ids are no longer needed */
+  /* the keys of the ids are no longer needed, so their memory is used */
   PetscCall(TrsCudaScratch(w, TRS_CUDA_KEYS, n, sizeof(*key), &key));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS, n, sizeof(*run), &run));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_LOCATIONS, n, sizeof(*b->line), &b->line));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats on the GPU: the bytes of src/cpu/codec_kernels_template.h, bit for bit. All are
-  memory-bound: n floats on one side, TrsCodecBytesCuda() bytes on the other. So a lane handles four
-  values at once and has four such loads in flight (two if a row's scale must be found first). A row
-  with a shared scale has a group of lanes, one for every four values. Unaligned data is handled
-  value by value, with one warp for a long row.
+  Number formats on the GPU: the bytes of src/cpu/codec_kernels_template.h, bit for bit. All kernels
+  are memory-bound: they move n floats on one side and TrsCodecBytesCuda() bytes on the other. So a
+  lane handles four values at once and keeps four such loads in flight, or two if it must first find
+  a row's scale. A row whose values share a scale is handled by a group of lanes, with one lane for
+  every four values. Unaligned data is handled value by value, and a long row by one warp.
 
-  Contraction to fused multiply-adds changes no result here: in every sum of a product, one factor
-  is a power of two.
+  The compiler may contract multiplications and additions to fused multiply-adds. This changes no
+  result here, because one factor of each such multiplication is a power of two.
 */
 #include "compute/half.h"
 #include "gpu/compute_cuda.h"
@@ -38,11 +38,12 @@ static int64_t row_values(const TrsCodec *codec)
 /* --- formats of single values: Code is the type of an encoded value --- */
 
 /*
-  fp16 or bf16. SCALED: decode() divides by the loss scale, and rounds the quotient as the CPU does.
+  fp16 or bf16. With SCALED, decode() divides by the loss scale and rounds the quotient as the CPU
+  does.
 */
 template <bool FP16, bool SCALED> struct Sixteen {
   typedef uint16_t Code;
-  float limit, scale; /* limit 0: no limit */
+  float limit, scale; /* limit 0 means no limit */
 
   static __device__ __forceinline__ uint16_t narrow(float x)
   {
@@ -54,7 +55,7 @@ template <bool FP16, bool SCALED> struct Sixteen {
     const uint32_t bits = h;
 
     if (!FP16) return TrsBf16ToFloat(h);
-    if ((bits & 0x7fffu) > 0x7c00u) /* the instruction has only one NaN */
+    if ((bits & 0x7fffu) > 0x7c00u) /* the instruction would return one fixed NaN */
       return TrsBitsFloat((bits & 0x8000u) << 16 | 0x7f800000u | (bits & 0x3ffu) << 13);
     return half_to_float(h);
   }
@@ -74,7 +75,7 @@ template <bool FP16, bool SCALED> struct Sixteen {
 
 /* --- fp8 --- */
 
-/* A format with 1 sign, e exponent and m mantissa bits. */
+/* A float format with 1 sign bit, e exponent bits and m mantissa bits. */
 struct Fp8 {
   typedef uint8_t Code;
   int mantissa_bits, bias;
@@ -97,8 +98,8 @@ static __device__ __forceinline__ float power_of_two(int exponent)
 }
 
 /*
-  Round to nearest even, saturating. Numbers below the smallest normal number are rounded to its
-  unit.
+  Round to the nearest code, ties to even. Larger numbers become the largest code. Below the
+  smallest normal number, codes are multiples of the smallest denormal number.
 */
 __device__ __forceinline__ uint8_t Fp8::encode(float x) const
 {
@@ -115,8 +116,8 @@ __device__ __forceinline__ uint8_t Fp8::encode(float x) const
 }
 
 /*
-  Make a float whose exponent is off by the difference of the biases. One product corrects it, also
-  for denormals.
+  Put the code's exponent and mantissa bits into a float. Its exponent is too small by the
+  difference of the two formats' biases. One multiplication corrects this, also for denormals.
 */
 __device__ __forceinline__ float Fp8::decode(uint8_t code) const
 {
@@ -163,8 +164,8 @@ static __device__ __forceinline__ uint8_t code_of(unsigned codes, int j)
 }
 
 /*
-  The first 4 * fours of n values are handled by four. fours is 0 if the data is not aligned for
-  this.
+  The kernels handle the first 4 * fours of n values in groups of four. fours is 0 if the data is
+  not aligned for this.
 */
 template <class Format>
 static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
@@ -216,7 +217,7 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
   for (int64_t i = 4 * fours + TrsCudaFirst(); i < n; i += step) to[i] = f.decode(from[i]);
 }
 
-/* Round in place, COLUMNS of a row at a time. */
+/* Replace each value by its rounded value. A thread handles COLUMNS columns of a row at a time. */
 template <class Format, int COLUMNS>
 static __global__ void round_kernel(Format f, int64_t rows, int64_t cols, float *matrix, int64_t stride)
 {
@@ -235,8 +236,8 @@ static __global__ void round_kernel(Format f, int64_t rows, int64_t cols, float 
 
 /*
   Find the least value among the group's lanes, with the same bits in all lanes. All lanes of the
-  warp must call it: for a set of lanes known only at run time, nvcc generates several instructions
-  that wait for each other.
+  warp must call it. If the set of lanes were known only at run time, nvcc would generate several
+  instructions that wait for each other.
 */
 static __device__ __forceinline__ float group_least(float x, int lanes)
 {
@@ -247,16 +248,16 @@ static __device__ __forceinline__ float group_least(float x, int lanes)
   return x;
 }
 
-/* The parameters behind a row's codes. */
+/* The parameters that follow a row's codes. */
 struct RowScale {
   float scale, bias;
 };
 
-/* A row is n bytes, float32 scale and bias. If all values are equal, the scale is 0. */
+/* A row has n bytes, then scale and bias as float32. If all values are equal, the scale is 0. */
 struct Int8Row {
   /*
-    Find the scale of a row, and the factor of encode(). x [4] are this lane's values; they belong
-    to the row if `mine` is set.
+    Find the scale of a row, and the factor for encode(). x [4] has this lane's values; they belong
+    to the row only if `mine` is set.
   */
   __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, float *factor) const
   {
@@ -273,7 +274,7 @@ struct Int8Row {
       low = lower < low ? lower : low;
       high = higher > high ? higher : high;
     }
-    low += 0.0f; /* +0 rather than -0 */
+    low += 0.0f; /* turns -0 into +0 */
     high += 0.0f;
     *factor = 255.0f / (high - low + 1e-8f);
     return {(high - low) / 255.0f, low};
@@ -282,7 +283,8 @@ struct Int8Row {
   __device__ __forceinline__ uint8_t encode(const RowScale &row, float factor, float x) const
   {
     const float q = (x - row.bias) * factor, clamped = q > 0.0f ? (q < 255.0f ? q : 255.0f) : 0.0f;
-    return static_cast<uint8_t>(TrsFloatBits(clamped + 0x1p23f) - 0x4b000000u); /* nearest even */
+    /* rounds to the nearest integer, ties to even */
+    return static_cast<uint8_t>(TrsFloatBits(clamped + 0x1p23f) - 0x4b000000u);
   }
 
   __device__ __forceinline__ float decode(const RowScale &row, uint8_t code) const
@@ -291,7 +293,7 @@ struct Int8Row {
   }
 };
 
-/* A row is n values, zeros up to a multiple of 4 bytes, float32 scale, 4 bytes of 0. */
+/* A row has n byte values, zero bytes up to a multiple of 4, a float32 scale, and 4 zero bytes. */
 struct Fp8Row {
   Fp8 format;
 
@@ -321,11 +323,12 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
                        uint8_t *__restrict__ to)
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1),
-            group = (static_cast<int>(threadIdx.x) & 31) >> lanes_log2; /* of the warp */
+            /* index of the lane's group in the warp */
+      group = (static_cast<int>(threadIdx.x) & 31) >> lanes_log2;
   const int64_t step = TrsCudaStep() >> lanes_log2;
   const bool mine = 4 * lane < n;
 
-  /* a warp loops while its first group has a row */
+  /* a warp continues as long as its first group has a row */
   for (int64_t r = TrsCudaFirst() >> lanes_log2; r - group < rows; r += step * TRS_ROWS_IN_FLIGHT) {
     float x[TRS_ROWS_IN_FLIGHT][4] = {};
 
@@ -356,7 +359,7 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int64_t step = TrsCudaStep() >> lanes_log2;
 
-  if (4 * lane >= n) return; /* later lanes have no values */
+  if (4 * lane >= n) return; /* higher lanes have no values */
   for (int64_t r = TrsCudaFirst() >> lanes_log2; r < rows; r += step * TRS_IN_FLIGHT) {
     unsigned codes[TRS_IN_FLIGHT] = {};
     RowScale scale[TRS_IN_FLIGHT] = {};
@@ -453,12 +456,12 @@ static __global__ void encode_int8_kernel(int64_t rows, int64_t n, const float *
       low = x[i] < low ? x[i] : low;
       high = x[i] > high ? x[i] : high;
     }
-    low = warp_least(low) + 0.0f; /* +0 rather than -0 */
+    low = warp_least(low) + 0.0f; /* + 0.0f turns -0 into +0 */
     high = -warp_least(-high) + 0.0f;
     inverse = 255.0f / (high - low + 1e-8f);
     for (int64_t i = lane_of(); i < n; i += TRS_WARP) {
       const float q = (x[i] - low) * inverse, clamped = q > 0.0f ? (q < 255.0f ? q : 255.0f) : 0.0f;
-      /* nearest even */
+      /* rounds to the nearest integer, ties to even */
       row[i] = static_cast<uint8_t>(TrsFloatBits(clamped + 0x1p23f) - 0x4b000000u);
     }
     if (lane_of() == 0) {
@@ -481,7 +484,7 @@ static __global__ void decode_int8_kernel(int64_t rows, int64_t n, const uint8_t
 
 /* --- the kernels of the table --- */
 
-/* Number of groups of four values that can be handled by four. */
+/* Number of groups of four values that the kernels handle four at a time. */
 static int64_t fours_of(int64_t n, const float *floats, const void *codes, size_t code_bytes)
 {
   return TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, static_cast<int>(4 * code_bytes))
@@ -515,7 +518,7 @@ static PetscErrorCode decode_values(cudaStream_t on, const Format &f, int64_t n,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Encode to 16 bits. limit 0: no limit. */
+/* Encode to 16 bits. limit 0 means no limit. */
 static PetscErrorCode encode_16(cudaStream_t on, bool fp16, float limit, float scale, int64_t n,
                                 const float *from, void *to)
 {
@@ -542,7 +545,7 @@ static PetscErrorCode decode_16(cudaStream_t on, bool fp16, float scale, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* True if groups of lanes handle rows of n values. */
+/* True if rows of n values are handled by groups of lanes. */
 static bool in_groups(int64_t n, const float *floats, const void *codes)
 {
   return n % 4 == 0 && n <= 4 * TRS_WARP && TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, 4);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sums of columns over samples: a thread block adds a run of rows, and the last thread block to
-  finish adds the runs. Both orders depend only on the shape. Internal to gpu/.
+  Column sums over samples. The rows are cut into runs. Each thread block adds the rows of one run,
+  and the last thread block to finish adds the sums of the runs. Both orders of addition depend only
+  on the shape. Internal to gpu/.
 */
 #pragma once
 
@@ -10,16 +11,17 @@
 
 enum {
   TRS_DENSE_THREADS = 256,
-  TRS_SUM_COLUMNS = 32,    /* columns of a thread block: a warp reads a line of memory */
+  /* columns of a thread block: one warp reads 32 adjacent columns of a row */
+  TRS_SUM_COLUMNS = 32,
   TRS_SUM_LANES = 8,       /* rows that a thread block reads at a time */
-  TRS_SUM_MOST_RUNS = 128, /* most runs of rows, whose sums the last thread block adds */
+  TRS_SUM_MOST_RUNS = 128, /* largest number of runs, whose sums the last thread block adds */
   TRS_SUM_LEAST_ROWS = 64
 };
 
-/* Add the lanes' sums, in order. Lane 0 gets the result. */
+/* Add the partial sums of the lanes in order. Lane 0 gets the result. */
 template <class T> static __device__ __forceinline__ T add_lanes(T sum, T part[][TRS_SUM_COLUMNS + 1])
 {
-  __syncthreads(); /* all threads that read part are done */
+  __syncthreads(); /* wait until all threads have read part */
   part[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   for (int lane = 1; threadIdx.y == 0 && lane < TRS_SUM_LANES; lane++) sum = sum + part[lane][threadIdx.x];
@@ -28,8 +30,8 @@ template <class T> static __device__ __forceinline__ T add_lanes(T sum, T part[]
 
 /*
   Returns true in the last of n thread blocks to arrive. All threads must call it. counter must be 0
-  before, and is 0 again after the last thread block. That block may then read (__ldcg) the data
-  that the others wrote.
+  before the launch, and the last thread block sets it to 0 again. The last thread block may then
+  use __ldcg to read the data that the other thread blocks wrote.
 */
 static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
 {
@@ -46,10 +48,10 @@ static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
 }
 
 /*
-  Sum a thread's elements of column c: rows first, first + TRS_SUM_LANES, ... below end, in order.
-  visit.load() reads an element's numbers; visit.use() stores its results and returns the summand.
-  Visit::ROWS rows are read before the first of them is stored, because the compiler may not move a
-  load before a store.
+  Sum a thread's elements of column c in order: rows first, first + TRS_SUM_LANES and so on, below
+  end. visit.load() reads an element's numbers; visit.use() stores its results and returns the
+  summand. Visit::ROWS rows are read before the first of them is stored, because the compiler must
+  not move a load before a store.
 */
 template <class Visit>
 static __device__ __forceinline__ typename Visit::Type sum_of_rows(const Visit &visit, int64_t first,
@@ -71,8 +73,8 @@ static __device__ __forceinline__ typename Visit::Type sum_of_rows(const Visit &
 }
 
 /*
-  Thread block (x, y) has columns 32 x .., in units of T, and the rows of run y. Visits every
-  element once. sums [runs, cols], to [cols].
+  Thread block (x, y) handles columns 32 x to 32 x + 31, in units of T, and the rows of run y. It
+  visits every element once. The shapes are sums [runs, cols] and to [cols].
 */
 template <class Visit>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
@@ -100,7 +102,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   if (writes) to[c] = sum;
 }
 
-/* cols is in units of Visit::Type. */
+/* The unit of cols is Visit::Type. */
 template <class Visit>
 static PetscErrorCode visit_and_sum(TrsStream stream, int64_t rows, int64_t cols, Visit visit, float *to)
 {

@@ -4,7 +4,7 @@
 
 const TrsComputeOps trs_compute_cuda = {
     .name = "cuda",
-    /* 64 bytes: loads of 16 bytes, and whole steps of a tensor core's tile over k */
+    /* 64 bytes: 16-byte loads, and a whole number of tensor core steps along k */
     .product_unit = 16,
     .assemble = TrsAssembleCuda,
     .tbe_find_occurrences = TrsTbeFindOccurrencesCuda,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The GPU's kernels. Internal to gpu/. src/compute/compute_ops.h has the contract of each kernel, at
-  its type. Its twin in src/cpu is its specification.
+  The GPU's kernels. Internal to gpu/. src/compute/compute_ops.h describes the contract of each
+  kernel at its function type. The kernel's twin in src/cpu is its specification.
 */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 TRS_KERNELS(TRS_KERNEL_CUDA)
 
-/* kernels that the CPU lacks */
+/* kernels that only the GPU has */
 TRS_KERNEL_CUDA(Assemble, )
 TRS_KERNEL_CUDA(TbeFindOccurrences, )
 TRS_KERNEL_CUDA(TbeOccurrencesDestroy, )

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Translate CUDA's errors to ours. The message names the call. A failed allocation gives
-  TRS_ERR_MEMORY, any other error TRS_ERR_UNAVAILABLE.
+  Call a CUDA function and translate its error. The message names the call. A failed allocation
+  gives TRS_ERR_MEMORY, any other error TRS_ERR_UNAVAILABLE.
 */
 #pragma once
 
@@ -25,5 +25,8 @@ extern "C" {
                cudaGetErrorName(trs_cuda_error_), #__VA_ARGS__); \
   } while (0)
 
-/* Must follow each launch: it reports a bad launch configuration, or an earlier kernel's error. */
+/*
+  Must follow each launch. It reports an invalid launch configuration, or an error of an earlier
+  kernel.
+*/
 #define TrsCheckLaunch() TrsCallCUDA(cudaGetLastError())

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Every .cu file must include this header first. It provides the CUDA language or its stand-in on a
-  CPU (regression/cuda_on_cpu), PETSc's errors, and the kernels' types.
+  CPU (regression/cuda_on_cpu), PETSc's error handling, and the types that kernels use.
 
-  The two languages differ in two points, for which sources use macros. A launch is
-  CU_LAUNCH(kernel, grid, block, shared bytes, stream, arguments...), with template names in
-  parentheses. Dynamic shared memory is CU_DYN_SHARED(type, name). Sources must not use <<<>>> or
-  inline PTX.
+  CUDA and the stand-in differ in two points, for which sources use macros. A launch is
+  CU_LAUNCH(kernel, grid, block, shared bytes, stream, arguments...), where the name of a template
+  instance is put in parentheses. Dynamic shared memory is CU_DYN_SHARED(type, name). Sources must
+  not use <<<>>> or inline PTX.
 */
 #pragma once
 
@@ -33,8 +33,8 @@ static inline cudaStream_t TrsCudaStream(TrsStream stream)
 }
 
 /*
-  Number of thread blocks of `threads` threads for n threads: at least 1, and at most the number
-  that keeps any GPU busy in a grid-stride loop.
+  Number of thread blocks of `threads` threads for a grid-stride loop over n elements. It is at
+  least 1, and at most as many as keep any GPU busy.
 */
 static inline dim3 TrsCudaBlocks(int64_t n, int threads)
 {
@@ -43,7 +43,9 @@ static inline dim3 TrsCudaBlocks(int64_t n, int threads)
   return dim3(static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks));
 }
 
-/* TrsCudaBlocks(), limited to the kernel's thread blocks that the GPU holds at once. */
+/*
+  Like TrsCudaBlocks(), but at most as many thread blocks of this kernel as the GPU holds at once.
+*/
 template <class Kernel>
 static inline PetscErrorCode TrsCudaResidentBlocks(Kernel *kernel, int64_t n, int threads, int shared_bytes,
                                                    dim3 *blocks)
@@ -60,7 +62,10 @@ static inline PetscErrorCode TrsCudaResidentBlocks(Kernel *kernel, int64_t n, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first index of this thread in a grid-stride loop, and its step. */
+/*
+  The first index of this thread in a grid-stride loop. TrsCudaStep() is the distance to its next
+  index.
+*/
 static __device__ __forceinline__ int64_t TrsCudaFirst()
 {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

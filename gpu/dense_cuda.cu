@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Dense layers on the GPU: gemm_cuda.cu makes the products, memory-bound kernels do the rest. If
-  memory is aligned to 16 bytes, a thread handles four columns, with the same sums in the same
-  order.
+  Dense layers on the GPU. gemm_cuda.cu multiplies matrices, and the memory-bound kernels of this
+  file do the rest. If memory is aligned to 16 bytes, a thread handles four columns, with the same
+  sums in the same order.
 */
 #include "gpu/column_sums_cuda.h"
 #include "gpu/compute_cuda.h"
@@ -34,7 +34,7 @@ static __device__ __forceinline__ float4 masked(float4 y, float4 dy)
 
 /* --- column sums --- */
 
-/* T is float or float4, and S the type in memory: float or Bf16. */
+/* T is float or float4. S is the type in memory: float or Bf16. */
 static __device__ __forceinline__ void load_as(const float *from, float *x)
 {
   *x = *from;
@@ -65,14 +65,14 @@ template <class S> static __device__ __forceinline__ void keep_as(S *to, float4 
   keep_numbers<4>(to, v);
 }
 
-/* dy = y > 0 ? dy : 0; its columns are summed. Strides are in numbers. */
+/* Compute dy = y > 0 ? dy : 0 and sum the columns of dy. Strides are in numbers. */
 template <class T, class S> struct Masked {
   typedef T Type;
   enum { ROWS = 4, COLUMNS = sizeof(T) / sizeof(float) };
   struct Loaded {
     T y, dy;
   };
-  const S *y; /* NULL: no mask */
+  const S *y; /* NULL if there is no mask */
   int64_t y_stride;
   S *dy;
   int64_t dy_stride;
@@ -93,7 +93,10 @@ template <class T, class S> struct Masked {
   }
 };
 
-/* dx0, or total = dx0, (+)= g * (u + bias) (+ g); h = g * x0; columns of h are summed */
+/*
+  Compute g * (u + bias), plus dx0 unless this call is the first, plus g if this call is the last.
+  Store the sum in total, or in dx0 if total is NULL. Store h = g * x0 and sum the columns of h.
+*/
 template <class T, class S> struct Crossed {
   typedef T Type;
   enum { ROWS = 2, COLUMNS = sizeof(T) / sizeof(float) };
@@ -137,7 +140,8 @@ template <class T, class S> struct Crossed {
 };
 
 /*
-  dx0, or total = dx0, (+)= g * s (+ g), with s of the row; columns of g are summed
+  Compute g * s, where s is a number of the row, plus dx0 unless this call is the first, plus g if
+  this call is the last. Store the sum in total, or in dx0 if total is NULL. Sum the columns of g.
 */
 template <class S> struct VectorCrossed {
   typedef float Type;
@@ -173,7 +177,7 @@ template <class S> struct VectorCrossed {
 
 /* --- linear layers --- */
 
-/* A thread makes one byte of the mask from eight numbers of y. */
+/* Make the mask of y. A thread makes one byte of the mask from eight numbers of y. */
 template <class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     make_mask_kernel(int64_t rows, int64_t cols, const S *y, int64_t y_stride, uint8_t *mask,
@@ -186,12 +190,12 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     unsigned bits = 0;
 
     for (int k = 0; k < 8 && c + k < cols; k++)
-      bits |= to_float(y[r * y_stride + c + k]) <= 0.0f ? 0u : 1u << k; /* set for NaN */
+      bits |= to_float(y[r * y_stride + c + k]) <= 0.0f ? 0u : 1u << k; /* the bit is 1 for NaN */
     mask[r * row_bytes + c / 8] = static_cast<uint8_t>(bits);
   }
 }
 
-/* A thread sets its numbers of dx to zero if their bit of the mask is 0. */
+/* Set numbers of dx to 0 where the mask's bit is 0. */
 template <class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     apply_mask_kernel(int64_t rows, int64_t cols, const uint8_t *mask, int64_t row_bytes, S *dx,
@@ -204,7 +208,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   }
 }
 
-/* Make the mask of y, or apply it to dx, if cuBLASLt does not. */
+/* Make the mask of y, or apply the mask to dx, in a kernel of ours if cuBLASLt does not do it. */
 template <class S>
 static PetscErrorCode mask_apart(TrsStream stream, int64_t rows, int64_t cols, bool make, TrsMatrix matrix,
                                  TrsReluMask mask)
@@ -225,7 +229,9 @@ static PetscErrorCode mask_apart(TrsStream stream, int64_t rows, int64_t cols, b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a product and write or apply its mask, in cuBLASLt or in a kernel after it. */
+/*
+  Multiply matrices, and write or apply the product's mask in cuBLASLt or in a kernel afterwards.
+*/
 static PetscErrorCode masked_product(TrsStream stream, const TrsProduct *p)
 {
   const bool make = p->activation == TRS_ACTIVATION_RELU;
@@ -286,9 +292,9 @@ static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols,
 }
 
 /*
-  If dy must be masked, one pass over dy masks it and sums the bias gradient. Otherwise the product
-  for the weight gradient also sums dy. If dy is float and products round it to bf16, that product
-  would sum rounded numbers, so the pass over dy remains.
+  If dy must be masked, one pass over dy masks it and sums the bias gradient. If not, the matrix
+  product for the weight gradient also sums dy. There is one exception: if dy is float and products
+  round it to bf16, the product would sum rounded numbers, so the pass over dy remains.
 */
 PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, const TrsLinear *l,
                                      const TrsLinearGradients *gradients)
@@ -322,12 +328,12 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, const TrsLinear *l,
 
 /* --- cross layers --- */
 
-/* Rows that a thread of the next kernel reads at a time. */
+/* Number of rows that a thread of the next kernel reads before it writes the first. */
 enum { TRS_CROSS_ROWS = 2 };
 
 /*
-  cols is in units of T. A thread handles one column in rows gridDim.y apart. Reads x0, u and x and
-  writes y once; two rows are read before the first write.
+  The unit of cols is T. A thread handles one column, in rows that are gridDim.y apart. It reads x0,
+  u and x once and writes y once, and reads two rows before the first write.
 */
 template <class T, class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
@@ -345,7 +351,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 
 #pragma unroll
     for (int k = 0; k < TRS_CROSS_ROWS; k++) {
-      /* a load without a branch */
+      /* a valid index in any case, so that the load needs no branch */
       const int64_t at = columns * (i + k * step < end ? i + k * step : i);
 
       load_as(x0 + at, &from0[k]);
@@ -363,7 +369,7 @@ static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols
                                     const void *u, const float *bias, const void *x, void *y)
 {
   const int64_t blocks = (cols + TRS_DENSE_THREADS - 1) / TRS_DENSE_THREADS, most = 65535;
-  /* few rows: one strip for each row */
+  /* if there are few rows, each row has its own strip */
   const int64_t strips = rows < 1024 ? rows : (rows + TRS_CROSS_ROWS - 1) / TRS_CROSS_ROWS;
 
   PetscFunctionBegin;
@@ -413,7 +419,7 @@ static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t n, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reads g, x0, u and, except in the first call, dx0; writes dx0 and h. */
+/* Reads g, x0, u and, except in the first call, dx0. Writes dx0 and h. */
 PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
                                     const TrsCrossBackward *layer)
 {
@@ -459,7 +465,10 @@ PetscErrorCode TrsVectorCrossForwardCuda(TrsStream stream, int64_t batch, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* h[r] = g . x0 for row r. A warp sums a row: each lane its own columns, then over the lanes. */
+/*
+  h[r] is the dot product of g and x0 in row r. A warp sums a row: each lane sums its own columns,
+  then the lanes' sums are added.
+*/
 template <class S>
 static __global__ void row_products_kernel(int64_t rows, int64_t cols, const S *g, const S *x0, float *h)
 {
@@ -504,7 +513,10 @@ PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* dx0, or g in its place, is already the total. The product adds it while it writes dx. */
+/*
+  dx0, or g used in its place, already holds the total. The matrix product adds it while it writes
+  dx.
+*/
 PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                  TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)
 {

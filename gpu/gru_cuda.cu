@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Steps of a gru on the GPU, twin of src/cpu/gru_cpu.c within the rounding of exp and tanh. A thread
-  computes one number of a state, and reads and writes its three gates once.
+  computes one number of the state. It reads and writes this number's three gates once.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/wide_cuda.h"
@@ -10,7 +10,10 @@
 
 enum { TRS_GRU_THREADS = 256 };
 
-/* Store three numbers of a row of gates in a copy for products, if there is one. */
+/*
+  Store one number of each of the row's three gates in the copy for matrix products, if there is a
+  copy.
+*/
 static __device__ __forceinline__ void copy_gates(void *copy, int64_t at, int64_t H, float r, float z,
                                                   float n)
 {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The dot interaction and the factorization machine on the GPU. A thread block works on a few
-  samples at a time and copies their vectors to shared memory once. A thread holds a square of
-  results in registers (the products of 4 vectors with 4 others, or 4 columns of 4 vectors'
-  gradients), so that each number it reads is used in four results.
+  samples at a time and copies their vectors to shared memory once. Each thread computes 4 x 4
+  results in registers: the dot products of 4 vectors with 4 other vectors, or 4 columns of the
+  gradients of 4 vectors. So each number that it reads is used in four results.
 
-  One thread sums each product over columns in ascending order, and each element of the gradient
-  over vectors in ascending order, including the vector itself with factor 0. So the bits are the
-  same for any batch. Bytes moved: x and the result once, dout once. A sample that does not fit in
-  shared memory is read from global memory, in the same order.
+  Each dot product is summed by one thread, over columns in ascending order. Each element of a
+  gradient is summed by one thread, over vectors in ascending order, including the vector itself
+  with factor 0. So a sample's bits do not depend on the rest of the batch. Bytes moved: x and the
+  result once, dout once. A sample that does not fit in shared memory is read from global memory, in
+  the same order.
 
-  Vectors lie in a matrix, or anywhere. A gradient may take the place of its vector, because all
-  vectors of a sample are in shared memory before the first gradient is written.
+  The vectors of a sample lie in a row of a matrix, or at any addresses. A gradient may overwrite
+  its vector, because all vectors of a sample are in shared memory before the first gradient is
+  written.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
@@ -19,9 +21,10 @@
 
 enum {
   TRS_DOT_THREADS = 128,
-  TRS_DOT_SIDE = 4,               /* side of a thread's square */
-  TRS_DOT_PLACES = 96,            /* vectors that may lie anywhere: arguments have 4 KiB */
-  TRS_DOT_SHARED_BYTES = 48 << 10 /* available on every GPU without opt-in */
+  TRS_DOT_SIDE = 4, /* side of the square of results of a thread */
+  /* largest number of vectors at any addresses: a kernel's arguments have 4 KiB */
+  TRS_DOT_PLACES = 96,
+  TRS_DOT_SHARED_BYTES = 48 << 10 /* available on every GPU without an opt-in */
 };
 
 /* Sizes of a call. */
@@ -29,16 +32,16 @@ struct Dot {
   int64_t batch;
   int n, D, copied, n_zeros;
   /*
-    Floats from one vector to the next in shared memory: an odd number of float4, so that 8 adjacent
-    vectors are in different banks.
+    Distance of two vectors in shared memory, in floats. It is an odd number of float4, so that 8
+    adjacent vectors are in different banks.
   */
   int pitch;
   int tiles;   /* n / 4, rounded up */
-  int samples; /* samples of a thread block at a time */
-  int aligned; /* all vectors consist of fours of aligned numbers */
+  int samples; /* number of samples on which a thread block works at a time */
+  int aligned; /* true if all vectors consist of aligned groups of four numbers */
 };
 
-/* Vectors [batch, n * D] of type T in a matrix. */
+/* The vectors lie in a matrix [batch, n * D] of type T. */
 template <class T> struct Rows {
   static constexpr bool in_matrix = true;
   T *data;
@@ -51,7 +54,7 @@ template <class T> struct Rows {
   }
 };
 
-/* Vectors that lie anywhere. */
+/* The vectors lie at any addresses. */
 template <class T> struct Places {
   static constexpr bool in_matrix = false;
   T *data[TRS_DOT_PLACES];
@@ -63,7 +66,7 @@ template <class T> struct Places {
   }
 };
 
-/* The index of x_i . x_j, i < j, row by row of the upper triangle. */
+/* The index of the dot product of x_i and x_j, i < j. The upper triangle is stored row by row. */
 static __device__ __forceinline__ int pair_at(int n, int i, int j)
 {
   return i * (n - 1) - i * (i - 1) / 2 + (j - i - 1);
@@ -98,7 +101,10 @@ static __device__ __forceinline__ void stage_vectors(const Dot &s, const X &from
   }
 }
 
-/* Load four columns of a vector. Shared memory has all four, with zeros behind the last column. */
+/*
+  Load four columns of a vector. In shared memory all four exist, because zeros follow the last
+  column.
+*/
 template <bool SHARED, class T>
 static __device__ __forceinline__ void load_four(const T *from, int left, float *x)
 {
@@ -109,8 +115,8 @@ static __device__ __forceinline__ void load_four(const T *from, int left, float 
 }
 
 /*
-  Compute the products of vectors row, row + tiles, .. with column, column + tiles, .. of the
-  sample's v, and put them in their places.
+  Compute the dot products of vectors row, row + tiles and so on with vectors column, column + tiles
+  and so on of sample v, and store each at its index.
 */
 template <bool SHARED, class T, class R>
 static __device__ __forceinline__ void multiply_tile(const Dot &s, const T *v, int row, int column, R *to)
@@ -141,8 +147,8 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const T *v, i
 }
 
 /*
-  The triangle's tiles are dealt to the threads, sample after sample. Products go through shared
-  memory, so that adjacent products are written together.
+  The tiles of the triangle are distributed to the threads, sample after sample. The dot products go
+  through shared memory, so that adjacent products are written together.
 */
 template <bool SHARED, class X, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
@@ -180,11 +186,14 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       for (int k = static_cast<int>(threadIdx.x); k < s.n_zeros; k += TRS_DOT_THREADS)
         from_float(0.0f, &to[s.copied + n_products + k]);
     }
-    __syncthreads(); /* the next samples use the same memory */
+    __syncthreads(); /* wait, because the next samples use the same memory */
   }
 }
 
-/* The gradient of x_i . x_j; 0 for i = j and for rows beyond the vectors. */
+/*
+  The gradient of the dot product of x_i and x_j. It is 0 if i = j, and for rows after the last
+  vector.
+*/
 template <class R>
 static __device__ __forceinline__ float pair_gradient(int n, const R *products, int i, int j)
 {
@@ -208,8 +217,8 @@ static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t fir
 }
 
 /*
-  Compute columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g is its square
-  matrix in shared memory if SHARED, else the row of dout.
+  Compute columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. If SHARED, g is
+  the sample's square matrix in shared memory. If not, g is the sample's row of dout.
 */
 template <bool SHARED, class T, class R>
 static __device__ __forceinline__ void multiply_back(const Dot &s, const T *v, const R *g, int row, int d,
@@ -229,7 +238,9 @@ static __device__ __forceinline__ void multiply_back(const Dot &s, const T *v, c
   }
 }
 
-/* Squares of the gradient are dealt to the threads; adjacent threads have adjacent columns. */
+/*
+  Squares of the gradient are distributed to the threads. Adjacent threads handle adjacent columns.
+*/
 template <bool SHARED, class X, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     dot_backward_kernel(Dot s, X x, const R *dout, int64_t dout_stride, X dx)
@@ -282,8 +293,8 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
 }
 
 /*
-  Find the number of samples in a thread block (0 if even one does not fit), and their bytes of
-  shared memory.
+  Find the number of samples on which a thread block works at a time, and the bytes of shared memory
+  for them. *bytes is 0 if even one sample does not fit.
 */
 static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *kernel, size_t *bytes)
 {
@@ -347,7 +358,10 @@ static dim3 blocks_of(const Dot *s)
   return TrsCudaBlocks((s->batch + s->samples - 1) / s->samples * TRS_DOT_THREADS, TRS_DOT_THREADS);
 }
 
-/* floats_more: of a sample's forward and backward, beside its vectors */
+/*
+  Floats in shared memory for a sample's dot products, in addition to its vectors: for the forward
+  here, for the backward below.
+*/
 static int64_t products_floats(int n)
 {
   return static_cast<int64_t>(n) * (n - 1) / 2;
@@ -435,7 +449,10 @@ PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A sample must fit in the shared memory that every GPU has. */
+/*
+  True if a sample fits in the shared memory that every GPU has, which is required of vectors at any
+  addresses.
+*/
 PetscBool TrsDotTakesPlacesCuda(int n, int D)
 {
   const int64_t floats = static_cast<int64_t>(n) * pitch_of(D) +
@@ -488,7 +505,8 @@ PetscErrorCode TrsDotPlacesBackwardCuda(TrsStream stream, int64_t batch, int n, 
 }
 
 /*
-  --- factorization machine: a warp has a sample; its sums run lane by lane, then over the lanes ---
+  --- factorization machine: one warp per sample; each lane sums its columns, then all lanes' sums
+  are added ---
 */
 
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
@@ -556,12 +574,15 @@ PetscErrorCode TrsFmBackwardCuda(TrsStream stream, int64_t batch, const TrsFm *f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- a product of two small matrices of each sample: a thread has an element of the result --- */
+/*
+  --- a product of two small matrices of each sample: each thread computes one element of the result
+  ---
+*/
 
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     sample_gemm_kernel(int64_t batch, TrsMatrixProduct p)
 {
-  /* floats from row to row and from column to column */
+  /* distance between rows and between columns, in floats */
   const int64_t a_row = p.trans_a ? 1 : p.k, a_col = p.trans_a ? p.m : 1;
   const int64_t b_row = p.trans_b ? 1 : p.n, b_col = p.trans_b ? p.k : 1;
 

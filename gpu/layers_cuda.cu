@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Layers that keep a matrix's width, on the GPU. The numbers of a matrix are dealt to the threads;
-  for layer norm a warp handles a row, and sums run in each lane, then over the lanes.
+  Layers on the GPU whose output is as wide as their input. The numbers of a matrix are distributed
+  to the threads. For layer norm a warp handles a row: each lane sums its columns, then the lanes'
+  sums are added.
 */
 #include "core/philox.h"
 #include "gpu/column_sums_cuda.h"
@@ -11,9 +12,12 @@
 
 #include <math.h>
 
-/* --- activations: read and write a number once; a thread has COLUMNS neighbours at a time --- */
+/*
+  --- activations: each number is read and written once; a thread handles COLUMNS adjacent numbers
+  ---
+*/
 
-/* NaN stays. */
+/* NaN stays NaN. */
 static __device__ __forceinline__ float activated(TrsActivation activation, float x)
 {
   return activation == TRS_ACTIVATION_RELU      ? (x <= 0.0f ? 0.0f : x)
@@ -122,7 +126,10 @@ PetscErrorCode TrsActivateBackwardCuda(TrsStream stream, int64_t batch, int64_t 
 
 /* --- layer norm --- */
 
-/* The arrays that the kernels of a backward read: the input and its gradients. */
+/*
+  The arrays that the backward kernels of layer norm read: the input, and the gradients of the
+  output.
+*/
 struct Norm {
   int64_t batch, n;
   TrsLayerNorm norm;
@@ -191,8 +198,8 @@ PetscErrorCode TrsLayerNormForwardCuda(TrsStream stream, int64_t batch, int64_t 
 }
 
 /*
-  The gradient of the weight, and of the bias, is the sum of a column. Nothing is stored, so load()
-  makes the summand.
+  The gradients of the weight and of the bias are column sums. No array holds the summands, so
+  load() computes them.
 */
 struct ColumnSummand {
   typedef float Type, Loaded;
@@ -260,7 +267,7 @@ PetscErrorCode TrsLayerNormBackwardCuda(TrsStream stream, int64_t batch, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- dropout: a thread has four columns, which share a block of random numbers --- */
+/* --- dropout: a thread handles four columns, which share one block of random numbers --- */
 
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     drop_out_kernel(int64_t batch, int64_t n, TrsDropout dropout, const float *x, int64_t x_stride, float *y,
@@ -291,9 +298,9 @@ PetscErrorCode TrsDropOutCuda(TrsStream stream, int64_t batch, int64_t n, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- rows of length 1: a warp has a row, which it reads twice and writes once --- */
+/* --- rows of length 1: a warp handles a row, which it reads twice and writes once --- */
 
-#define TRS_LEAST_LENGTH 1e-12f /* torch.nn.functional.normalize's */
+#define TRS_LEAST_LENGTH 1e-12f /* as in torch.nn.functional.normalize */
 
 static __device__ __forceinline__ float inverse_length(int64_t n, const float *x, int lane, unsigned mask)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The losses on the GPU: one thread per sample, with sums in a fixed order. */
+/* The losses on the GPU. Each thread handles one sample at a time, and sums have a fixed order. */
 #include "gpu/block_sum_cuda.h"
 #include "gpu/compute_cuda.h"
 #include "gpu/device/device_cuda.h"
@@ -17,7 +17,9 @@ static __device__ void add_loss(double of_thread, double *sums, unsigned *counte
   if (sum_of_blocks(sum, sums, counter)) *loss += sum[0];
 }
 
-/* The losses of one output. They are types because a kernel cannot take a function pointer. */
+/*
+  The losses that have one output. They are types because a kernel cannot take a function pointer.
+*/
 struct Bce {
   static __device__ double of(double z, double y, double q, double *g, double *p)
   {
@@ -42,7 +44,7 @@ static __device__ __forceinline__ float loss_scale(const TrsLossArgs &a)
   return a.now ? a.now->loss_scale * a.scale : a.scale;
 }
 
-/* A thread has one sample at a time. */
+/* Each thread handles one sample at a time. */
 template <class Loss>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     loss_kernel(TrsLossArgs a, double *sums, unsigned *counter)
@@ -66,7 +68,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   if (a.y) add_loss(sum, sums, counter, a.loss);
 }
 
-/* A thread has one sample at a time, with all of its classes. */
+/* Each thread handles one sample at a time, with all of its classes. */
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     softmax_kernel(TrsLossArgs a, double *sums, unsigned *counter)
 {
@@ -99,7 +101,10 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   if (a.y) add_loss(total, sums, counter, a.loss);
 }
 
-/* Launch a kernel of a loss. A thread has a sample; each array is read or written once. */
+/*
+  Launch the kernel of a loss. Each thread handles one sample, and each array is read or written
+  once.
+*/
 static PetscErrorCode run_loss(TrsStream stream, const TrsLossArgs *args,
                                void (*kernel)(TrsLossArgs, double *, unsigned *))
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Copies and sums of pooled rows on the GPU. A thread handles four numbers if rows are aligned to
-  four numbers, else one. All kernels are memory-bound.
+  Copies and sums of pooled rows on the GPU. If rows are aligned to four numbers, a thread handles
+  four numbers at a time. If not, it handles one. All kernels are memory-bound.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -9,7 +9,7 @@
 
 enum { TRS_MATRIX_THREADS = 256, TRS_SUM_PARTS = 64 };
 
-/* The elements of a [rows, cols] matrix; cols and stride are in elements of type T. */
+/* A [rows, cols] matrix in elements of type T. The unit of cols and stride is T. */
 template <class T> struct Matrix {
   T *data;
   int64_t stride;
@@ -36,12 +36,15 @@ static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
 
 /* --- runs of columns --- */
 
-/* Most runs in a launch, and rows that a thread reads at a time. */
+/*
+  Largest number of runs of columns in a launch. Number of rows that a thread reads before it
+  writes.
+*/
 enum { TRS_RUNS_A_LAUNCH = 64, TRS_ROWS_IN_FLIGHT = 4 };
 
 /*
-  The first element of each run of columns in a row, with all runs side by side. Counts of elements
-  fit in int.
+  The runs of columns that a launch handles, side by side in one row. begin has the first element of
+  each run. Counts of elements fit in an int.
 */
 struct Columns {
   int n;
@@ -49,15 +52,15 @@ struct Columns {
 };
 
 /*
-  The work of a thread: column `col` of run `run` in rows row .. row + 3, then in the rows `step`
-  further on. row < 0: nothing.
+  The work of a thread: column `col` of run `run`, in rows row to row + 3, then in four rows `step`
+  further down, and so on. row < 0 means no work.
 */
 struct Share {
   int run, col;
   int64_t row, step;
 };
 
-/* Each thread divides and searches only here. */
+/* All divisions and searches of a thread are here, before its loop. */
 static __device__ __forceinline__ Share share_of(const Columns &columns)
 {
   const int64_t first = TrsCudaFirst();
@@ -78,7 +81,10 @@ static __device__ __forceinline__ Share share_of(const Columns &columns)
           static_cast<int64_t>(strips) * TRS_ROWS_IN_FLIGHT};
 }
 
-/* Number of thread blocks for strips of rows: at least as many threads as a row has elements. */
+/*
+  Number of thread blocks for strips of rows. There are at least as many threads as a row has
+  elements.
+*/
 static dim3 share_blocks(int64_t rows, const Columns &columns)
 {
   const int64_t width = columns.begin[columns.n],
@@ -90,7 +96,7 @@ static dim3 share_blocks(int64_t rows, const Columns &columns)
                                     TRS_MATRIX_THREADS));
 }
 
-/* F, T: type of the numbers that are read, and written. */
+/* F is the type of the numbers that are read, T of the numbers that are written. */
 template <class F, class T> struct CopyJob {
   Columns columns;
   int64_t rows;
@@ -102,8 +108,8 @@ template <class F, class T> struct CopyJob {
 };
 
 /*
-  Adjacent threads have adjacent elements of COLUMNS numbers. Every element is read and written
-  once; four are read before the first write.
+  An element is a group of COLUMNS numbers, and adjacent threads copy adjacent elements. Every
+  element is read and written once. Four elements are read before the first is written.
 */
 template <class F, class T, int COLUMNS> static __global__ void copy_columns_kernel(const CopyJob<F, T> job)
 {
@@ -125,7 +131,10 @@ template <class F, class T, int COLUMNS> static __global__ void copy_columns_ker
   }
 }
 
-/* True if a copy converts F to T, in wide elements if `wide`, else in single numbers. */
+/*
+  True if a copy converts F to T, and if its elements are wide (four numbers) exactly if `wide` is
+  set.
+*/
 template <class F, class T> static bool is_kind(const TrsColumnCopy *copy, bool wide)
 {
   return (copy->from.type == TRS_BF16) == (sizeof(F) == 2) &&
@@ -133,8 +142,8 @@ template <class F, class T> static bool is_kind(const TrsColumnCopy *copy, bool 
 }
 
 /*
-  Copy the runs of numbers of F to T whose elements have COLUMNS numbers. There is one launch for
-  every 64 runs.
+  Make the copies that convert F to T in elements of COLUMNS numbers. There is one launch for every
+  64 runs.
 */
 template <class F, class T, int COLUMNS>
 static PetscErrorCode copy_elements(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
@@ -193,7 +202,7 @@ struct MeanJob {
   } run[TRS_RUNS_A_LAUNCH];
 };
 
-/* Reads and writes once the elements of bags with more than one id. */
+/* Divide the pooled rows of bags with more than one id. Reads and writes each element once. */
 static __global__ void divide_columns_kernel(const MeanJob job)
 {
   const Share share = share_of(job.columns);
@@ -250,8 +259,8 @@ PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const
 /* --- rows --- */
 
 /*
-  A copy of rows in elements of `size` bytes, the largest size that divides its addresses, strides
-  and rows.
+  A copy of rows in elements of `size` bytes. This is the largest size that divides the addresses,
+  strides and row widths.
 */
 struct SizedCopy {
   TrsRowsCopy rows;
@@ -266,7 +275,7 @@ static int size_of(const TrsRowsCopy &c)
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
 }
 
-/* Copy element `at` of a copy of rows, in elements of type T. */
+/* Copy element number `at` of a copy of rows. T is the type of an element. */
 template <class T> static __device__ __forceinline__ void copy_element(const TrsRowsCopy &c, int64_t at)
 {
   constexpr int64_t size = static_cast<int64_t>(sizeof(T));
@@ -292,7 +301,7 @@ static __global__ void copy_rows_kernel(SizedCopy copy, int64_t n)
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) copy_sized(copy, i);
 }
 
-/* begin [n + 1]: first element of each copy, counted over all copies. */
+/* begin [n + 1]: index of each copy's first element, counted over all copies. */
 static __global__ void copy_many_rows_kernel(int n, const SizedCopy *copy, const int64_t *begin)
 {
   for (int64_t i = TrsCudaFirst(); i < begin[n]; i += TrsCudaStep()) {
@@ -302,8 +311,9 @@ static __global__ void copy_many_rows_kernel(int n, const SizedCopy *copy, const
 }
 
 /*
-  Adjacent threads have adjacent elements of a row. Each row is read and written once, its index
-  once per element. If there are several copies, they are uploaded to the device first.
+  Adjacent threads copy adjacent elements of a row. Each row is read and written once. Its index is
+  read once per element. If there are several copies, their descriptions are first uploaded to the
+  device.
 */
 PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
 {
@@ -325,8 +335,8 @@ PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, 
   if (n <= 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_COPIES, bytes, 1, &list));
   /*
-    Padding bytes are zeroed because an upload compares bytes: an array that is already on the
-    device is not sent again.
+    Padding bytes are set to zero because an upload compares bytes: if the array on the device
+    already has the same bytes, the array is not sent again.
   */
   memset(list, 0, static_cast<size_t>(bytes));
   begin = reinterpret_cast<int64_t *>(list + n);
@@ -349,10 +359,10 @@ PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, 
 struct Parts {
   const float *part[TRS_SUM_PARTS];
   int n;
-  int go_on; /* add to the contents of `to`, the sum of earlier parts */
+  int go_on; /* true: add to `to`, which already holds the sum of earlier parts */
 };
 
-/* Reads each part once and writes the sum. Parts are added in their order. */
+/* Read each part once and write the sum. The parts are added in their order. */
 template <class T>
 static __global__ void sum_kernel(Parts parts, int64_t from_stride, int64_t rows, int64_t cols, Matrix<T> to)
 {
@@ -489,7 +499,7 @@ PetscErrorCode TrsJoinBackwardCuda(TrsStream stream, int64_t rows, int64_t cols,
 
 /* --- matrices of another type --- */
 
-/* A thread has COLUMNS numbers of a row at a time; reads and writes a number once. */
+/* A thread handles COLUMNS numbers of a row at a time. Each number is read and written once. */
 template <int COLUMNS, class From, class To>
 static __global__ void __launch_bounds__(TRS_MATRIX_THREADS)
     convert_kernel(int64_t rows, int64_t cols, int64_t filled, const From *__restrict__ from,

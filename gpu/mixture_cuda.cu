@@ -5,7 +5,7 @@
 
 #define TRS_MIX_THREADS 128
 
-/* A warp works on one sample at a time; each lane has every 32nd column. */
+/* A warp works on one sample at a time. Each lane handles every 32nd column. */
 
 /* The gate's j-th expert. */
 static __device__ __forceinline__ int expert_of(const TrsMixture &m, int j)
@@ -28,7 +28,7 @@ static __global__ void __launch_bounds__(TRS_MIX_THREADS) mix_forward_kernel(Trs
 
     for (int j = 1; j < m.n; j++) most = fmaxf(most, gate[j]);
     for (int j = 0; j < m.n; j++) sum += expf(gate[j] - most);
-    __syncwarp(group_mask(32)); /* every lane has read the logits */
+    __syncwarp(group_mask(32)); /* wait until every lane has read the logits */
     for (int j = lane; j < m.n; j += 32) gate[j] = expf(gate[j] - most) / sum;
     __syncwarp(group_mask(32));
     for (int64_t d = lane; d < m.width; d += 32) {
@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(TRS_MIX_THREADS) mix_backward_kernel(Tr
   for (int64_t b = TrsCudaFirst() >> 5; b < m.batch; b += TrsCudaStep() >> 5) {
     float *const gate = m.gate + b * m.n;
     const S *const from = dy + b * m.width;
-    float mean = 0.0f; /* weighted mean of the experts' products with dy */
+    float mean = 0.0f; /* weighted mean of the dot products of the experts with dy */
 
     for (int pass = 0; pass < 2; pass++) {
       for (int j = 0; j < m.n; j++) {
@@ -67,14 +67,14 @@ static __global__ void __launch_bounds__(TRS_MIX_THREADS) mix_backward_kernel(Tr
         }
         product = group_sum(product, 32, group_mask(32));
         if (pass == 0) mean += weight * product;
-        __syncwarp(group_mask(32)); /* every lane has read the weight */
+        __syncwarp(group_mask(32)); /* wait until every lane has read the weight */
         if (pass == 1 && lane == 0) gate[j] = weight * (product - mean);
       }
     }
   }
 }
 
-/* A warp has a sample; each expert of the gate is read once, and y is written once. */
+/* A warp handles one sample. Each expert of the gate is read once, and y is written once. */
 PetscErrorCode TrsMixForwardCuda(TrsStream stream, const TrsMixture *mixture, void *y)
 {
   const dim3 blocks = TrsCudaBlocks(mixture->batch * 32, TRS_MIX_THREADS);
@@ -91,7 +91,9 @@ PetscErrorCode TrsMixForwardCuda(TrsStream stream, const TrsMixture *mixture, vo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A warp has a sample; experts and dy are read twice, dexperts is read and written once. */
+/*
+  A warp handles one sample. The experts and dy are read twice; dexperts is read and written once.
+*/
 PetscErrorCode TrsMixBackwardCuda(TrsStream stream, const TrsMixture *mixture, const void *dy)
 {
   const dim3 blocks = TrsCudaBlocks(mixture->batch * 32, TRS_MIX_THREADS);

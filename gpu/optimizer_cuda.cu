@@ -41,8 +41,8 @@ PetscErrorCode TrsSumOfSquaresCuda(TrsStream stream, int64_t n, const float *x, 
 }
 
 struct Update {
-  const double *squares;       /* NULL: no clipping */
-  const TrsUpdateNumbers *now; /* NULL: use lr, adam_lr, root and kept below */
+  const double *squares;       /* NULL if gradients are not clipped */
+  const TrsUpdateNumbers *now; /* if NULL, the fields lr, adam_lr, root and kept are used */
   double max_norm;
   float lr, eps, decay, scale, b1, b2, rest1, rest2, adam_lr, root, kept, limit;
 };
@@ -70,7 +70,7 @@ static __device__ __forceinline__ float gradient_scale(const Update &a)
   return scale;
 }
 
-/* Clamp to +- limit. A NaN stays a NaN. */
+/* Clamp to the range from -limit to limit. A NaN stays a NaN. */
 static __device__ __forceinline__ float clamped(float g, float limit)
 {
   return g > limit ? limit : g < -limit ? -limit : g;
@@ -84,8 +84,9 @@ template <TrsDenseOptimizerKind kind> struct Has {
 };
 
 /*
-  One element, in registers. The formulas are in dense_kernels_template.h, except that 0 / 0 (no
-  gradient yet and eps 0) is 0 here, so that a weight's padding stays zero.
+  One element, in registers. The formulas are in dense_kernels_template.h, except that 0 / 0 is 0
+  here, so that a weight's padding stays zero. 0 / 0 occurs if there was no gradient yet and eps is
+  0.
 */
 template <TrsDenseOptimizerKind kind>
 static __device__ __forceinline__ void update_element(const Update &a, float scale, float grad, float *weight,
@@ -115,7 +116,7 @@ struct Updated {
   float *weight, *state1, *state2;
 };
 
-/* COLUMNS elements from i on: all reads go before the first write. */
+/* Update COLUMNS elements from index i on. All loads precede the first store. */
 template <TrsDenseOptimizerKind kind, int COLUMNS>
 static __device__ __forceinline__ void update_columns(const Update &a, float scale, const Updated &of,
                                                       int64_t i)
@@ -134,8 +135,8 @@ static __device__ __forceinline__ void update_columns(const Update &a, float sca
 }
 
 /*
-  Reads grad once, and reads and writes weight and states once. A thread has COLUMNS elements at a
-  time, and some have one of the last n % COLUMNS.
+  Read the gradient once, and read and write the weight and the states once. A thread handles
+  COLUMNS elements at a time. Some threads also handle one of the last n % COLUMNS elements.
 */
 template <TrsDenseOptimizerKind kind, int COLUMNS>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS) update_kernel(int64_t n, Update a, Updated of)
@@ -155,7 +156,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS) update_kernel(int64_
 template <TrsDenseOptimizerKind kind>
 static void launch_update(TrsStream stream, int64_t n, const Update &a, const Updated &of)
 {
-  /* a state that the optimizer lacks is NULL, and NULL is aligned */
+  /* a state that the optimizer does not have is NULL, and NULL counts as aligned */
   if (is_wide({of.grad, of.weight, of.state1, of.state2}, 0))
     CU_LAUNCH((update_kernel<kind, 4>), TrsCudaBlocks((n + 3) / 4, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
               TrsCudaStream(stream), n, a, of);
@@ -198,7 +199,7 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
 struct Lamb {
   float eps, decay;
   TrsUpdateNumbers numbers;
-  const TrsUpdateNumbers *now; /* NULL: use `numbers` */
+  const TrsUpdateNumbers *now; /* if NULL, `numbers` is used */
 };
 
 static __device__ __forceinline__ void take_numbers(Lamb *a)
@@ -206,7 +207,7 @@ static __device__ __forceinline__ void take_numbers(Lamb *a)
   if (a->now) a->numbers = *a->now;
 }
 
-/* Adam's direction, 0 before the first gradient. */
+/* Adam's direction. It is 0 before the first gradient. */
 static __device__ __forceinline__ float lamb_direction(const Lamb &a, float mean, float square, float w)
 {
   const float adam = mean == 0.0f
@@ -217,8 +218,9 @@ static __device__ __forceinline__ float lamb_direction(const Lamb &a, float mean
 }
 
 /*
-  A thread block sums TRS_SQUARES_A_BLOCK elements of the squares of the weights and directions; the
-  last block adds up the blocks' sums in their order. Reads weight and both states once.
+  Sum the squares of the weights and of the directions. Each thread block handles
+  TRS_SQUARES_A_BLOCK elements. The last thread block adds the sums of all thread blocks in their
+  order. Reads the weight and both states once.
 */
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     lamb_squares_kernel(int64_t n, Lamb a, const float *mean, const float *square, const float *weight,
@@ -226,7 +228,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * TRS_SQUARES_A_BLOCK;
   const int64_t end = first + TRS_SQUARES_A_BLOCK < n ? first + TRS_SQUARES_A_BLOCK : n;
-  double sum[2] = {0.0, 0.0}; /* squares of weights, squares of directions */
+  double sum[2] = {0.0, 0.0}; /* sum of the squares of weights, and of directions */
 
   take_numbers(&a);
   for (int64_t i = first + threadIdx.x; i < end; i += TRS_DENSE_THREADS) {
@@ -239,7 +241,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     for (int k = 0; k < 2; k++) to[k] = sum[k];
 }
 
-/* COLUMNS elements from i on: all reads go before the first write. */
+/* Update COLUMNS elements from index i on. All loads precede the first store. */
 template <int COLUMNS>
 static __device__ __forceinline__ void lamb_columns(const Lamb &a, float rate, const float *mean,
                                                     const float *square, float *weight)
@@ -254,7 +256,10 @@ static __device__ __forceinline__ void lamb_columns(const Lamb &a, float rate, c
   keep_floats<COLUMNS>(weight, w);
 }
 
-/* Reads both states, reads and writes weight once. Shares are those of update_kernel(). */
+/*
+  Read both states, and read and write the weight once. Each thread handles the same elements as in
+  update_kernel().
+*/
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     lamb_apply_kernel(int64_t n, Lamb a, const float *mean, const float *square, const double *squares,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The softmax of pairs on the GPU, twin of src/cpu/pair_softmax.c within the rounding of sums. A
-  thread block works on one row of scores at a time; each thread has every TRS_PAIR_THREADS-th
+  thread block works on one row of scores at a time. Each thread handles every TRS_PAIR_THREADS-th
   column. The order of sums depends only on the number of columns.
 */
 #include "gpu/compute_cuda.h"
@@ -23,14 +23,16 @@ static __global__ void __launch_bounds__(TRS_PAIR_LIST_THREADS)
   }
 }
 
-/* True if candidate c counts for query q. */
+/* True if the softmax of query q includes candidate c. */
 static __device__ __forceinline__ bool takes_part(const TrsPair *__restrict__ pair, int64_t q, int64_t c,
                                                   int64_t id_of_q)
 {
   return q == c || (pair[c].negative && (pair[c].id < 0 || pair[c].id != id_of_q));
 }
 
-/* The largest and the sum of all threads' numbers. `to` is shared by the thread block. */
+/*
+  The maximum of all threads' numbers; below, their sum. `to` is shared memory of the thread block.
+*/
 static __device__ float block_maximum(float x, float *to)
 {
   float most;
@@ -73,7 +75,7 @@ static __global__ void __launch_bounds__(TRS_PAIR_THREADS) pair_queries_kernel(T
     float most = -INFINITY;
     double sum = 0.0;
 
-    if (weight == 0.0f) { /* all threads find the same */
+    if (weight == 0.0f) { /* all threads read the same weight */
       for (int64_t c = threadIdx.x; c < tile.m; c += TRS_PAIR_THREADS) z[c] = 0.0f;
       if (threadIdx.x == 0) tile.log_sum[row] = tile.row_loss[row] = 0.0;
       continue;
@@ -82,9 +84,9 @@ static __global__ void __launch_bounds__(TRS_PAIR_THREADS) pair_queries_kernel(T
       z[c] = takes_part(tile.pair, own, c, id) ? z[c] - tile.pair[c].log_q : -INFINITY;
       most = fmaxf(most, z[c]);
     }
-    most = block_maximum(most, floats); /* and all of z is written */
+    most = block_maximum(most, floats); /* this call also waits until all of z is written */
     const float score = z[own];
-    __syncthreads(); /* the score is read before it is replaced */
+    __syncthreads(); /* wait until all threads have read the score, because it is now replaced */
     for (int64_t c = threadIdx.x; c < tile.m; c += TRS_PAIR_THREADS) {
       z[c] = expf(z[c] - most);
       sum += static_cast<double>(z[c]);
@@ -102,7 +104,7 @@ static __global__ void __launch_bounds__(TRS_PAIR_THREADS) pair_queries_kernel(T
   }
 }
 
-/* One thread block: add the rows' losses. */
+/* One thread block adds the losses of all rows. */
 static __global__ void __launch_bounds__(TRS_PAIR_THREADS)
     add_losses_kernel(int64_t n, const double *row_loss, double *loss)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that every rank holds, on the GPU: list the rows of a batch, and merge all ranks' lists.
-  Twin of src/cpu/row_lists_cpu.c.
+  For tables that every rank holds (data_parallel), on the GPU: list the rows that occur in a batch,
+  and merge the lists of all ranks. Twin of src/cpu/row_lists_cpu.c.
 
-  Both sort stably by row, for all tables at once, with keys that number the rows of all tables.
-  Scratch: 24 bytes per entry, plus the scratch of the sort.
+  Both operations sort stably by row, for all tables at once. A row's key is its index among the
+  rows of all tables. Scratch: 24 bytes per entry, plus the scratch of the sort.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -14,7 +14,7 @@ enum { TRS_LIST_THREADS = 256 };
 
 /* --- rows of a batch --- */
 
-/* table_run [n_tables + 1]: first run of each table. */
+/* table_run [n_tables + 1]: index of each table's first run. */
 static __global__ void rows_of_runs_kernel(const uint64_t *key_of, const UpdateTable *table, int n_tables,
                                            const int64_t *table_run, int64_t *rows)
 {
@@ -22,7 +22,7 @@ static __global__ void rows_of_runs_kernel(const uint64_t *key_of, const UpdateT
     rows[r] = static_cast<int64_t>(key_of[r]) - table[TrsCudaBlockOf(table_run, n_tables, r)].key_begin;
 }
 
-/* The host waits for the numbers of rows. */
+/* The host waits until it has the number of rows of each table. */
 PetscErrorCode TrsTbeListRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                   const TrsTbeInput *input, int64_t *row_begin, int64_t *rows)
 {
@@ -45,11 +45,11 @@ PetscErrorCode TrsTbeListRowsCuda(TrsStream stream, TrsWorkspace workspace, cons
 
 /* --- merging --- */
 
-/* A merge. begin and key_begin are device memory. */
+/* A merge of lists. begin and key_begin are in device memory. */
 struct Lists {
-  int64_t n; /* entries */
+  int64_t n; /* number of entries in all lists */
   int n_tables, n_lists;
-  const int64_t *begin;     /* [n_lists * n_tables + 1] first entry of each list */
+  const int64_t *begin;     /* [n_lists * n_tables + 1] index of the first entry of each list */
   const int64_t *key_begin; /* [n_tables + 1] first key of each table */
 };
 
@@ -71,7 +71,7 @@ static __global__ void widen_items_kernel(int64_t n, const uint32_t *item, int64
   for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) index[i] = static_cast<int64_t>(item[i]);
 }
 
-/* Upload begin and key_begin. n_keys: rows of all tables. */
+/* Upload begin and key_begin. n_keys is the number of rows of all tables. */
 static PetscErrorCode upload_lists(TrsStream stream, TrsWorkspace workspace, const TrsTbeTable *table,
                                    const int64_t *begin, Lists *lists, int64_t *n_keys)
 {

@@ -3,7 +3,7 @@
 
 #include <cub/cub.cuh>
 
-/* Items per tile. A thread handles a run of TRS_SCAN_ITEMS items, one 32-byte sector. */
+/* Items per tile. A thread handles TRS_SCAN_ITEMS adjacent items, which are one 32-byte sector. */
 enum { TRS_SCAN_THREADS = 256, TRS_SCAN_ITEMS = 8, TRS_SCAN_TILE = TRS_SCAN_THREADS * TRS_SCAN_ITEMS };
 
 /*
@@ -27,12 +27,15 @@ static __device__ int64_t block_scan(int64_t value, int64_t *total)
     if (w < warp) before += warp_sum[w];
     all += warp_sum[w];
   }
-  __syncthreads(); /* warp_sum may be used again */
+  __syncthreads(); /* wait until warp_sum may be overwritten */
   *total = all;
   return before + inclusive - value;
 }
 
-/* One thread block per tile: write the tile's sum to its first place. Reads n counts. */
+/*
+  One thread block per tile: write the sum of the tile's counts to the tile's first element of sum.
+  Reads n counts.
+*/
 static __global__ void tile_sums_kernel(int64_t n, const int32_t *counts, int64_t *sum)
 {
   const int64_t tile = static_cast<int64_t>(blockIdx.x) * TRS_SCAN_TILE;
@@ -46,7 +49,7 @@ static __global__ void tile_sums_kernel(int64_t n, const int32_t *counts, int64_
   if (threadIdx.x == 0) sum[tile] = total;
 }
 
-/* One thread block: replace each tile's sum with the sum of all tiles before. */
+/* One thread block: replace each tile's sum with the sum of all earlier tiles. */
 static __global__ void __launch_bounds__(1024) scan_tiles_kernel(int64_t n, int64_t *sum)
 {
   int64_t before = 0;
@@ -62,13 +65,13 @@ static __global__ void __launch_bounds__(1024) scan_tiles_kernel(int64_t n, int6
   if (threadIdx.x == 0) sum[n] = before;
 }
 
-/* One thread block per tile. Reads n counts, writes n sums. */
+/* One thread block per tile. Reads n counts and writes n prefix sums. */
 static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *sum)
 {
   const int64_t tile = static_cast<int64_t>(blockIdx.x) * TRS_SCAN_TILE,
                 first = tile + static_cast<int64_t>(threadIdx.x) * TRS_SCAN_ITEMS;
   const int64_t base = sum[tile];
-  /* one place of padding per thread avoids bank conflicts */
+  /* one element of padding per thread avoids bank conflicts */
   __shared__ int64_t out[TRS_SCAN_TILE + TRS_SCAN_THREADS];
   int32_t count[TRS_SCAN_ITEMS];
   int64_t mine = 0, at, total;
@@ -78,7 +81,8 @@ static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *su
     mine += count[i];
   }
   /*
-    block_scan()'s barriers ensure that all threads have read base before one of them writes there
+    the barriers in block_scan() ensure that all threads have read base before a thread overwrites
+    it
   */
   at = base + block_scan(mine, &total);
   for (int i = 0; i < TRS_SCAN_ITEMS; i++) {
@@ -86,7 +90,7 @@ static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *su
     at += count[i];
   }
   __syncthreads();
-  for (int i = 0; i < TRS_SCAN_ITEMS; i++) { /* neighbours store to neighbouring places */
+  for (int i = 0; i < TRS_SCAN_ITEMS; i++) { /* adjacent threads store to adjacent addresses */
     const int k = i * TRS_SCAN_THREADS + static_cast<int>(threadIdx.x);
     if (tile + k < n) sum[tile + k] = out[k + k / TRS_SCAN_ITEMS];
   }
@@ -115,7 +119,8 @@ template <class Key, class Item>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
                                 const Key *keys, Key *sorted_keys, const Item *items, Item *sorted_items)
 {
-  const uint32_t n_items = static_cast<uint32_t>(n); /* CUB counts in the type of this variable */
+  /* CUB counts items in the type of this variable */
+  const uint32_t n_items = static_cast<uint32_t>(n);
   size_t bytes = 0;
   void *temp;
 
@@ -147,7 +152,10 @@ static __global__ void run_flags_kernel(Runs runs, uint64_t end_key)
     runs.flags[i] = runs.key[i] < end_key && (i == 0 || runs.key[i] != runs.key[i - 1]);
 }
 
-/* begin[runs] is the end of the last run: the first key that belongs to no run. */
+/*
+  begin[number of runs] is the end of the last run: the index of the first key that belongs to no
+  run.
+*/
 static __global__ void run_begin_kernel(Runs runs, uint64_t end_key)
 {
   for (int64_t i = TrsCudaFirst(); i <= runs.n; i += TrsCudaStep()) {

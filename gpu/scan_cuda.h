@@ -9,15 +9,16 @@
 #include "gpu/workspace_cuda.h"
 
 /*
-  sum[0..n] = exclusive prefix sum of counts[0..n), 64-bit. sum must not overlap counts; it
-  temporarily holds the tiles' sums. Not collective; enqueued on the stream.
+  sum[0..n] is the 64-bit exclusive prefix sum of counts[0..n). sum must not overlap counts, because
+  it temporarily holds sums of tiles. Not collective; enqueued on the stream.
 */
 PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, int64_t *sum);
 
 /*
-  Stable sort of n < 2^32 pairs by key bits [0, bits). A key or an item is uint64_t or uint32_t.
-  keys and items [n] are not changed; the sorted ones are written elsewhere. The workspace holds the
-  sort's own scratch memory. Each pass moves the bytes of keys and items twice.
+  Stable sort of n < 2^32 pairs by key bits [0, bits). Key and Item can be uint64_t or uint32_t. The
+  arrays keys and items [n] are not changed; the sorted keys and items are written to other arrays.
+  The workspace holds the sort's own scratch memory. Each pass moves the bytes of all keys and items
+  twice.
 */
 template <class Key, class Item>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
@@ -29,23 +30,27 @@ PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_
 */
 struct Runs {
   int64_t n;
-  uint64_t *key;    /* [n] sorted; keys >= end_key belong to no run */
-  int32_t *flags;   /* [n] a run begins here; scratch for later steps */
-  int64_t *before;  /* [n + 1] number of runs that begin before; before[n] counts all */
-  int64_t *begin;   /* [runs + 1] */
-  uint64_t *key_of; /* [runs] */
+  uint64_t *key; /* [n] sorted; keys >= end_key belong to no run */
+  /* [n] 1 if a run begins at this key; later steps use the array as scratch memory */
+  int32_t *flags;
+  /* [n + 1] number of runs that begin before each key; before[n] is the number of all runs */
+  int64_t *before;
+  int64_t *begin;   /* [number of runs + 1] index of each run's first key */
+  uint64_t *key_of; /* [number of runs] key of each run */
 };
 
 /* Reserve scratch memory in the workspace for n keys and their runs. */
 PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs);
 
-/* Compute the other arrays from the keys. Not collective; enqueued on the stream. */
+/* Compute the other arrays of runs from its keys. Not collective; enqueued on the stream. */
 PetscErrorCode TrsCudaFindRuns(TrsStream stream, uint64_t end_key, const Runs *runs);
 
-/* Number of bits for keys up to `largest`. */
+/* Number of bits that keys up to `largest` have. */
 int TrsCudaBitsFor(uint64_t largest);
 
-/* The last of n + 1 ascending places that is at most x. Empty ranges are skipped. */
+/*
+  The last index i with begin[i] <= x, for n + 1 ascending numbers. So it is never an empty range.
+*/
 static __device__ __forceinline__ int64_t TrsCudaBlockOf(const int64_t *begin, int64_t n, int64_t x)
 {
   int64_t low = 0, high = n - 1;

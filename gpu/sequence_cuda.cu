@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequences and positions on the GPU: from a bag's rows to the model's input, and back for
-  gradients; weights by position. Twin of src/cpu/sequence_cpu.c, with the same bits except for the
-  sums of position_gradients. A thread handles four columns of a bag (one if they are not aligned),
-  and its neighbours handle the next columns.
+  Sequences and positions on the GPU. The kernels copy a bag's rows to the model's input, and
+  gradients back to the rows. They also apply weights by position. Twin of src/cpu/sequence_cpu.c,
+  with the same bits except for the sums of position_gradients. A thread handles four columns of a
+  bag, or one if columns are not aligned. The next thread handles the next columns.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
@@ -24,8 +24,8 @@ static __device__ __forceinline__ bool is_row_of_table(const TrsSequenceBags &ba
 enum { TRS_IN_FLIGHT = 4 };
 
 /*
-  x[u] = the columns from d on in the row of id i + u. Pruned ids and ids >= end give zeros. All
-  places are loaded before the first row.
+  x[u] gets the columns from d on in the row of id i + u. Pruned ids and ids with index >= end give
+  zeros. All row indices are loaded before the first row.
 */
 template <int COLUMNS>
 static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, const float *rows, int64_t i,
@@ -47,8 +47,8 @@ static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, co
 }
 
 /*
-  Find the bag's maxima in the columns from d on, and the first id with each maximum; end: all ids
-  are pruned.
+  Find the bag's maximum in each column from d on, and the index of the first id with this maximum.
+  The index is `end` if all ids are pruned.
 */
 template <int COLUMNS>
 static __device__ void find_maxima(const TrsSequenceBags &bags, const float *rows, int64_t begin, int64_t end,
@@ -76,7 +76,7 @@ template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     sequence_forward_kernel(TrsSequenceBags bags, const float *rows, float *out, int64_t out_stride)
 {
-  const int64_t lanes = bags.dim / COLUMNS; /* lanes per bag */
+  const int64_t lanes = bags.dim / COLUMNS; /* number of threads per bag */
 
   for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
     const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
@@ -107,7 +107,9 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
   }
 }
 
-/* True if a thread can handle four columns in all matrices that a kernel reads and writes. */
+/*
+  True if a thread can handle four columns at a time in all matrices that a kernel reads and writes.
+*/
 static bool by_four(const TrsSequenceBags *bags, const float *rows, const float *matrix, int64_t stride,
                     const float *to)
 {
@@ -139,7 +141,7 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     sequence_backward_kernel(TrsSequenceBags bags, const float *rows, const float *grad, int64_t grad_stride,
                              int by_id, float *to)
 {
-  const int64_t lanes = bags.dim / COLUMNS; /* lanes per bag */
+  const int64_t lanes = bags.dim / COLUMNS; /* number of threads per bag */
 
   for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
     const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
@@ -221,19 +223,19 @@ PetscErrorCode TrsPositionWeightsCuda(TrsStream stream, int64_t n_bags, const in
 }
 
 /*
-  Positions per thread block, and parts into which the ids are cut. The order of a sum depends only
-  on the number of ids.
+  Number of positions per thread block, and number of parts into which the ids are cut. The order of
+  a sum depends only on the number of ids.
 */
 enum { TRS_POSITIONS = 32, TRS_POSITION_THREADS = 128, TRS_POSITION_PARTS = 64 };
 
 /*
-  Thread block (x, y) handles 32 positions and one part of the ids. Every thread computes its own
-  sums, which are then added in thread order.
+  Thread block (x, y) handles 32 positions and one part of the ids. Every thread makes its own sums.
+  Then the sums of all threads are added in thread order.
 */
 static __global__ void position_sums_kernel(int64_t n_bags, const int64_t *offsets, const float *positions,
                                             const float *grad_weights, int64_t length, double *sums)
 {
-  /* columns are read, too: one access per bank */
+  /* threads also read columns, and + 1 puts the elements of a column into different banks */
   __shared__ double sum[TRS_POSITIONS][TRS_POSITION_THREADS + 1];
   const int64_t first = offsets[0], n = offsets[n_bags] - first,
                 low = static_cast<int64_t>(blockIdx.x) * TRS_POSITIONS;
@@ -265,7 +267,7 @@ static __global__ void add_positions_kernel(int64_t length, const double *sums, 
   }
 }
 
-/* Reads positions and gradients once per 32 positions. */
+/* All positions and gradients are read once for every 32 positions. */
 PetscErrorCode TrsPositionGradientsCuda(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
                                         const int64_t *offsets, const float *positions,
                                         const float *grad_weights, int64_t length, float *by_position)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Jagged tensors on the GPU: scan, permutation of bag blocks, row buckets, unique ids. Twin of
-  src/cpu/sparse_ops_cpu.c. A thread handles a bag if the order within bags matters, otherwise a
-  value.
+  Jagged tensors on the GPU: prefix sums, permutation of bag blocks, row buckets, unique ids. Twin
+  of src/cpu/sparse_ops_cpu.c. If the order within bags matters, a thread handles one bag. If not,
+  it handles one value.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -19,8 +19,8 @@ PetscErrorCode TrsOffsetsCuda(TrsStream stream, int64_t n, const int32_t *length
 /* --- permutation of bag blocks --- */
 
 /*
-  Bag blocks in the result's order: first bag of each block in the input, and the block's place in
-  the result.
+  Bag blocks in the order of the result. first_bag is the block's first bag in the input; begin is
+  its first bag in the result.
 */
 struct Blocks {
   const int64_t *first_bag, *begin; /* [n], [n + 1] */
@@ -35,7 +35,7 @@ static __global__ void permute_lengths_kernel(Blocks blocks, const int32_t *from
   }
 }
 
-/* Find the start of each bag block's values in the result. */
+/* Find the index in the result of each bag block's first value. */
 static __global__ void block_values_kernel(Blocks blocks, const int64_t *offsets, int64_t *value_begin)
 {
   for (int64_t j = TrsCudaFirst(); j <= blocks.n; j += TrsCudaStep())
@@ -43,8 +43,7 @@ static __global__ void block_values_kernel(Blocks blocks, const int64_t *offsets
 }
 
 /*
-  One thread per value. Reads and writes each value once; neighbouring threads access neighbouring
-  values.
+  One thread per value. Reads and writes each value once. Adjacent threads access adjacent values.
 */
 static __global__ void permute_values_kernel(Blocks blocks, const int64_t *value_begin, TrsJagged in,
                                              TrsJagged out)
@@ -101,21 +100,22 @@ PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, in
 
 /* --- bucketize --- */
 
-/* The rule that cuts one feature's ids, on the device. */
+/* The rule that distributes one feature's ids to buckets, on the device. */
 struct Cut {
   int64_t bucket_rows, end;
-  int64_t bounds_at; /* first entry in the list of all bounds; -1: even buckets */
-  TrsIdBuckets keys; /* with buckets: ids are keys */
+  /* index of the feature's first bound in the list of all bounds; -1 if the buckets are even */
+  int64_t bounds_at;
+  TrsIdBuckets keys; /* if it has buckets, ids are keys */
 };
 
 struct BucketizeJob {
   int n_buckets;
-  int64_t batch, n_bags; /* the input's batch and bags */
+  int64_t batch, n_bags; /* batch and number of bags of the input */
   const Cut *cut;        /* [features] */
   const int64_t *bounds;
   TrsJagged in, out;
-  int64_t *offsets; /* the result's offsets */
-  int32_t *placed;  /* [n_buckets * n_bags] ids already placed for a bag and bucket */
+  int64_t *offsets; /* offsets of the result */
+  int32_t *placed;  /* [n_buckets * n_bags] number of ids already stored for each bucket and bag */
   int64_t *unbucketize;
 };
 
@@ -165,7 +165,10 @@ static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int
   return bucket;
 }
 
-/* One thread per bag keeps the order of the bag's ids. lengths and placed must be zero before. */
+/*
+  One thread per bag, so that the bag's ids keep their order. lengths and placed must be zero
+  before.
+*/
 static __global__ void count_buckets_kernel(BucketizeJob job)
 {
   for (int64_t bag = TrsCudaFirst(); bag < job.n_bags; bag += TrsCudaStep()) {
@@ -197,7 +200,7 @@ static __global__ void place_in_buckets_kernel(BucketizeJob job)
   }
 }
 
-/* Upload the features' cuts and their bounds. */
+/* Upload the features' rules and bounds. */
 static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int n_features,
                                   const TrsBucketSpec *spec, BucketizeJob *job)
 {
@@ -264,13 +267,13 @@ PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_
 
 /* --- unique --- */
 
-/* All ids below 0 share the lowest key. */
+/* Sort key of an id. All negative ids share the lowest key. */
 static __device__ __forceinline__ uint64_t unique_key(int64_t id)
 {
   return static_cast<uint64_t>(id < 0 ? 0 : id + 1);
 }
 
-/* The values [first, n) in a call. Table t's values begin at begin[t]. */
+/* The values of a call have the indices [first, n). Table t's values begin at begin[t]. */
 struct UniqueIds {
   int64_t first, n;
   int n_tables;
@@ -278,8 +281,8 @@ struct UniqueIds {
   const int64_t *values;
   uint64_t *key, *sorted_key; /* [n] */
   uint32_t *item, *sorted_item;
-  int32_t *flags;  /* [n] a new id begins here */
-  int64_t *before; /* [n + 1] */
+  int32_t *flags;  /* [n] 1 if a new id begins here */
+  int64_t *before; /* [n + 1] number of new ids before each value */
 };
 
 static __global__ void unique_keys_kernel(UniqueIds job)
@@ -290,28 +293,31 @@ static __global__ void unique_keys_kernel(UniqueIds job)
   }
 }
 
-/* Make the tables' keys for values that are sorted by id. */
+/* Make a key for each value from its table. The values are sorted by id. */
 static __global__ void unique_table_keys_kernel(UniqueIds job)
 {
   for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
     job.key[i] = static_cast<uint64_t>(TrsCudaBlockOf(job.begin, job.n_tables, job.sorted_item[i]));
 }
 
-/* Gather the ids in table order. */
+/* Copy the ids into the order of tables. */
 static __global__ void unique_gather_kernel(UniqueIds job)
 {
   for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
     job.sorted_key[i] = unique_key(job.values[job.sorted_item[i]]);
 }
 
-/* Values before the first table's values do not belong to the call. */
+/*
+  Mark the first value of each distinct id. Values before the first table's values do not belong to
+  the call.
+*/
 static __global__ void unique_flags_kernel(UniqueIds job)
 {
   for (int64_t i = TrsCudaFirst(); i < job.n; i += TrsCudaStep())
     job.flags[i] = i >= job.first && (i == job.first || job.sorted_key[i] != job.sorted_key[i - 1]);
 }
 
-/* A table's first value is always a new id. */
+/* Mark each table's first value, which is always a new id. */
 static __global__ void unique_tables_kernel(UniqueIds job)
 {
   for (int64_t t = TrsCudaFirst(); t < job.n_tables; t += TrsCudaStep())
@@ -336,8 +342,8 @@ static __global__ void unique_begin_kernel(UniqueIds job, int64_t *unique_begin)
 }
 
 /*
-  First sort by all 64 bits of the id, because the host does not know the ids, then stably by the
-  table. Two sorts are enough for any number of tables.
+  Sort by all 64 bits of the id, because the host does not know the ids. Then sort stably by table.
+  Two sorts are enough for any number of tables.
 */
 static PetscErrorCode sort_unique(TrsStream stream, TrsWorkspace workspace, UniqueIds *job)
 {
@@ -364,7 +370,7 @@ static PetscErrorCode sort_unique(TrsStream stream, TrsWorkspace workspace, Uniq
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The host waits for the numbers of unique ids. */
+/* The host waits until it has the numbers of unique ids. */
 PetscErrorCode TrsUniqueCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
                              const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
                              int64_t *unique_values, int64_t *reverse)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Target attention on the GPU, twin of src/cpu/target_attention.c up to rounding in sums. A warp
-  handles a bag, and each of its lanes handles every 32nd column. A bag's scores and weights, which
-  all lanes read, come from the first-level cache.
+  handles a bag, and each of its lanes handles every 32nd column. All lanes read a bag's scores and
+  weights, which stay in the L1 cache.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
@@ -37,7 +37,8 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_parts_kernel
 }
 
 /*
-  Compute a bag's weights from its n scores: each lane sums all scores and writes every 32nd weight.
+  Compute a bag's n weights from its scores. Each lane reads all scores and writes every 32nd
+  weight.
 */
 static __device__ void make_weights(bool softmax, int64_t n, const float *score, float *weight, int lane)
 {
@@ -61,7 +62,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_pool_kernel(
     const int64_t begin = a.offsets[b], n = a.offsets[b + 1] - begin, at = begin - a.first;
 
     make_weights(a.softmax, n, a.score + at, a.weight + at, lane);
-    __syncwarp(group_mask(32)); /* all weights are written */
+    __syncwarp(group_mask(32)); /* wait until all weights are written */
     for (int64_t d = lane; d < D; d += 32) {
       float sum = 0.0f;
 
@@ -93,7 +94,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_pool_backwar
       mean += weight[i] * product;
       if (lane == 0) score[i] = product;
     }
-    __syncwarp(group_mask(32)); /* all scores are written */
+    __syncwarp(group_mask(32)); /* wait until all scores are written */
     for (int64_t i = lane; a.softmax && i < n; i += 32) score[i] = weight[i] * (score[i] - mean);
   }
 }
@@ -131,7 +132,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS)
   TrsCheckLaunch(); \
   PetscFunctionReturn(PETSC_SUCCESS)
 
-/* Rows are read once and parts written once. */
+/* Rows are read once, and parts are written once. */
 PetscErrorCode TrsTargetPartsCuda(TrsStream stream, const TrsTargetAttention *attention)
 {
   LAUNCH((attention->type == TRS_BF16 ? target_parts_kernel<Bf16> : target_parts_kernel<float>));
@@ -143,13 +144,13 @@ PetscErrorCode TrsTargetPoolCuda(TrsStream stream, const TrsTargetAttention *att
   LAUNCH(target_pool_kernel);
 }
 
-/* Rows are read once, and their gradients written once. */
+/* Rows are read once, and their gradients are written once. */
 PetscErrorCode TrsTargetPoolBackwardCuda(TrsStream stream, const TrsTargetAttention *attention)
 {
   LAUNCH(target_pool_backward_kernel);
 }
 
-/* Parts and rows are read once, gradients of rows read and written once. */
+/* Parts and rows are read once. Gradients of rows are read and written once. */
 PetscErrorCode TrsTargetPartsBackwardCuda(TrsStream stream, const TrsTargetAttention *attention)
 {
   LAUNCH(target_parts_backward_kernel);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Table-batched embedding on the GPU: backward with the optimizer fused. Twin of
+  Table-batched embedding on the GPU: the backward, fused with the optimizer. Twin of
   src/cpu/tbe_cpu.c.
 
-  Each run of a row's occurrences (tbe_occurrences_cuda.h) gets one update. First one group of lanes
-  per piece sums the pieces of long runs. Then these sums are added in order. There are no atomics,
-  and the bits are the same in every run. Bytes moved, besides those for finding the runs: gradient
-  rows once; the rows that occur and their states read once and written once.
+  All occurrences of a row form a run (tbe_occurrences_cuda.h), and each run makes one update. Long
+  runs are cut into pieces. First, one group of lanes sums each piece; then the sums of the pieces
+  are added in order. Kernels use no atomics, so the bits are the same each time the program is run.
+  Bytes moved, without the bytes for finding the runs: gradient rows are read once. Rows that occur,
+  and their states, are read once and written once.
 
   Source: FBGEMM split_embedding_backward_codegen_*, tbe_cpu.c
 */
@@ -18,19 +19,21 @@
 
 enum {
   TRS_UPDATE_THREADS = 128,
-  TRS_SHARED_PLAIN = 48 << 10 /* bytes that a thread block can use without requesting more */
+  /* bytes of shared memory that a thread block can use without an opt-in */
+  TRS_SHARED_PLAIN = 48 << 10
 };
 
 /*
-  Thread blocks per multiprocessor: as many as registers allow. rowwise_adagrad has its own kernel.
+  Number of thread blocks per multiprocessor for which the registers suffice. rowwise_adagrad has
+  its own kernel.
 */
 template <int KIND, int COLUMNS> constexpr int blocks_of = (KIND == TRS_N_OPTIMS ? 6 : 8) - (COLUMNS > 4);
 
 /* --- sums --- */
 
 /*
-  Sum the pieces of a class's long runs. One group of lanes per piece. class_run: first run of the
-  class and of the next class.
+  Sum the pieces of a class's long runs, with one group of lanes per piece. class_run points to the
+  first run of the class, and then the first run of the next class.
 */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
@@ -64,15 +67,16 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
   }
 }
 
-/* --- use of the sums: a group of lanes has a run --- */
+/* --- use of the sums: one group of lanes per run --- */
 
 /*
-  Shared memory holds a gradient for each of the thread block's groups of lanes, and with `scratch`
-  as many floats again. Each lane uses only its own columns.
+  Shared memory holds one row's gradient for each group of lanes in the thread block, and twice as
+  many floats if the optimizer needs `scratch`. Each lane uses only its own columns.
 
-  The cost of a row is its chain of dependent loads. So all loads whose address is known early start
-  early: the next run is loaded together with this run, and the row and its state before the
-  gradients. A run's table is nearly always the table of the group's last run.
+  Most of the time goes into a row's chain of dependent loads. So each load starts as soon as its
+  address is known: the next run is loaded together with this run, and the row and its state are
+  loaded before the gradients. A run's table is nearly always the same as for the group's previous
+  run.
 */
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COLUMNS>)
@@ -88,7 +92,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
   GroupRow<DTYPE, COLUMNS> at;
   Run run;
 
-  if (r >= r_end) return; /* groups share no data */
+  if (r >= r_end) return; /* groups share no data, so this group may leave */
   run = load_run(o, r);
   t = table_of(gradients, run.key);
   at.lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -119,7 +123,9 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
   }
 }
 
-/* data_parallel: list rows and their gradients in ascending order of table and row. */
+/*
+  For data_parallel tables: list the rows and their gradients in ascending order of table and row.
+*/
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
     list_kernel(Occurrences o, Gradients g, const int64_t *class_run, int lanes_log2, int64_t *rows,
@@ -146,7 +152,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
   }
 }
 
-/* --- launches for each class --- */
+/* --- one launch for each class --- */
 
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, const Step &step)
@@ -171,8 +177,9 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   }
   /*
-    Runs are in table order. One wave of blocks processes them once, so the current table's
-    gradients stay in L2. Each additional wave would load all tables' gradients again.
+    The runs are in table order. If all thread blocks are resident at once, they go through the
+    tables together, so the current table's gradients stay in L2. If there were more thread blocks,
+    the later ones would load all tables' gradients again.
   */
   PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.n << lanes_log2, threads, bytes,
                                   &blocks));
@@ -194,7 +201,7 @@ static PetscErrorCode launch_update_by_kind(TrsStream stream, const Backward *b,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sum the pieces. There is at most one piece per SHORT_RUN / 2 occurrences. */
+/* Sum the pieces. There is at most one piece for every SHORT_RUN / 2 occurrences. */
 static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
 {
   const int lanes_log2 = b->classes[c].key % 6;
@@ -212,7 +219,7 @@ static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List a class's rows, each with its sum. */
+/* List the rows of a class, each with the sum of its gradients. */
 static PetscErrorCode launch_list(TrsStream stream, const Backward *b, int c, int64_t *rows, float *row_grad,
                                   int64_t row_stride)
 {
@@ -267,8 +274,8 @@ PetscBool TrsTbeHasStepCuda(TrsSparseOptimizerKind kind)
 }
 
 /*
-  Find the places of the runs' rows. A run's location equals the location of any of its ids. The
-  first occurrence's id is searched in its bag.
+  Find the cache location of each run's row. All ids of a run have the same location. The id of the
+  run's first occurrence is searched in its bag.
 */
 static __global__ void locations_kernel(Occurrences o, Gradients g, TrsTbeInput input, bool by_id,
                                         const int64_t *first_run, const int64_t *end_run)
@@ -291,7 +298,7 @@ static __global__ void locations_kernel(Occurrences o, Gradients g, TrsTbeInput 
   }
 }
 
-/* Find the rows that are in a cache now, if there are caches. */
+/* If there are caches, find the rows that are in a cache now. */
 static PetscErrorCode locate(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input, Backward *b)
 {
   bool cached = false;
@@ -342,7 +349,7 @@ PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The host waits if the caller needs the numbers of rows. */
+/* If the caller needs the numbers of rows, the host waits for them. */
 /* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                       const TrsTbeInput *input, TrsMatrix grad, int64_t *row_begin,

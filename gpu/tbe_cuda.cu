@@ -3,11 +3,11 @@
   Table-batched embedding on the GPU: lookups. Twin of src/cpu/tbe_cpu.c, with the same sums bit for
   bit: a bag's ids are added in order, in fp32.
 
-  A group of lanes (tbe_rows_cuda.h) handles several neighbouring bags of a feature, about
-  TRS_TILE_IDS ids, with two to four rows in flight. It loads each id once, one id per lane, and
-  distributes the rows' addresses by shuffles. Features with the same type and width share a launch,
-  which has as many blocks as the GPU holds. Bytes moved: each occurrence's row once, 8 bytes per
-  id, the pooled rows once.
+  A group of lanes (tbe_rows_cuda.h) handles several adjacent bags of a feature, with about
+  TRS_TILE_IDS ids, and keeps two to four rows in flight. It loads each id once, one id per lane,
+  and distributes the rows' addresses by shuffles. Features with the same type and width share a
+  launch, which has as many thread blocks as the GPU holds at once. Bytes moved: the row of each
+  occurrence once, 8 bytes per id, and the pooled rows once.
 
   Source: FBGEMM split_embedding_codegen_lookup_* forward
 */
@@ -18,31 +18,33 @@
 enum { TRS_LOOKUP_THREADS = 256, TRS_GRID_Y = 65535, TRS_TILE_IDS = 32 };
 
 /*
-  Thread blocks per multiprocessor: with 64 registers per thread, or 80 if quantised rows are
-  unpacked.
+  Number of thread blocks per multiprocessor. A thread has 64 registers, or 80 if it unpacks
+  quantised rows.
 */
 template <TrsDType DTYPE> constexpr int blocks_of = is_float<DTYPE> ? 4 : 3;
 
-/* The data of a feature and its table that a launch needs. */
+/* The data about a feature and its table that a lookup needs. */
 struct LookupFeature {
   const char *weight;
   int64_t rows, stride_bytes;
   int64_t first_bag, out_column;
   int32_t dim, mean;
-  const char *lines; /* lines of a cached table (compute/cache.h), else NULL */
+  /* lines of the table's cache (compute/cache.h); NULL if the table is not cached */
+  const char *lines;
   int64_t line_bytes;
 };
 
-/* Number of rows in flight: as many as fit in registers. */
+/* Number of rows in flight: as many as the registers can hold. */
 static __host__ __device__ constexpr int rows_in_flight(int columns)
 {
   return columns > 8 ? 2 : 4;
 }
 
 /*
-  x[ROWS][COLUMNS] = the columns from col on in the rows of the values from i on. Pruned ids, bad
-  ids and ids >= end give zeros. is_row marks the ids that are rows. All ids are loaded before the
-  first row, and all rows before the first use. CACHED: the table may have a cache.
+  x[ROWS][COLUMNS] gets the columns from col on in the rows of the values from index i on. Pruned
+  ids, invalid ids and indices >= end give zeros. is_row marks the ids that are rows. All ids are
+  loaded before the first row, and all rows before the first use. CACHED: the table may have a
+  cache.
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED, int ROWS>
 static __device__ __forceinline__ void load_rows(const LookupFeature &f, const TrsTbeInput &input, int64_t i,
@@ -67,13 +69,13 @@ static __device__ __forceinline__ void load_rows(const LookupFeature &f, const T
   }
 }
 
-/* An occurrence's row (NULL: it has none) and weight. */
+/* The row and the weight of an occurrence. The row is NULL if the id is not a row. */
 struct Occurrence {
   const char *row;
   float weight;
 };
 
-/* The occurrence of value i. Values >= end, pruned ids and bad ids have no row. */
+/* The occurrence of value i. Pruned ids, invalid ids and indices >= end have no row. */
 template <bool CACHED>
 static __device__ __forceinline__ Occurrence occurrence_at(const LookupFeature &f, const TrsTbeInput &input,
                                                            int64_t i, int64_t end)
@@ -87,7 +89,7 @@ static __device__ __forceinline__ Occurrence occurrence_at(const LookupFeature &
   return {is_row ? row : nullptr, is_row && input.weights ? __ldg(input.weights + i) : is_row ? 1.0f : 0.0f};
 }
 
-/* The row of another lane's occurrence in the group. */
+/* The row of the occurrence that lane `from` of the group holds. */
 static __device__ __forceinline__ const char *row_of(const Occurrence &mine, int from, int lanes,
                                                      unsigned mask)
 {
@@ -97,13 +99,13 @@ static __device__ __forceinline__ const char *row_of(const Occurrence &mine, int
 }
 
 /*
-  Store pooled columns. A quantised row may end within a lane's columns, and its pooled row may be
-  unaligned.
+  Store pooled columns. If the row is quantised, it may end within the lane's columns, and the
+  pooled row may be unaligned.
 */
 template <TrsDType DTYPE, int COLUMNS, class OUT>
 static __device__ __forceinline__ void store_pooled(OUT *to, int col, int dim, const float *x)
 {
-  constexpr uintptr_t unit = 4 * sizeof(OUT); /* bytes in a store of four numbers */
+  constexpr uintptr_t unit = 4 * sizeof(OUT); /* bytes that one store of four numbers writes */
 
   if (is_float<DTYPE> || (col + COLUMNS <= dim && reinterpret_cast<uintptr_t>(to + col) % unit == 0)) {
     stream_numbers<COLUMNS>(to + col, x);
@@ -116,10 +118,10 @@ static __device__ __forceinline__ void store_pooled(OUT *to, int col, int dim, c
 
 /* The current bag of a group of lanes. */
 template <class OUT> struct Pooled {
-  OUT *to;            /* its pooled row */
-  const int64_t *end; /* its place in the offsets of ends */
-  int32_t bags;       /* the group's bags from this one on */
-  uint32_t left;      /* values of the bag that are not yet added */
+  OUT *to;            /* the bag's pooled row */
+  const int64_t *end; /* address of the bag's end in the offsets */
+  int32_t bags;       /* number of the group's bags from this bag on */
+  uint32_t left;      /* number of the bag's values that are not added yet */
 };
 
 static __device__ __forceinline__ uint32_t bag_length(const int64_t *end)
@@ -127,7 +129,7 @@ static __device__ __forceinline__ uint32_t bag_length(const int64_t *end)
   return static_cast<uint32_t>(__ldg(end) - __ldg(end - 1));
 }
 
-/* Store the complete bags, and move on to the first incomplete one. */
+/* Store the pooled rows of complete bags, and go on to the first incomplete bag. */
 template <TrsDType DTYPE, int COLUMNS, class OUT>
 static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64_t out_stride, int col,
                                                    Pooled<OUT> *at, float *acc)
@@ -146,8 +148,8 @@ static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64
 }
 
 /*
-  Pool neighbouring bags of a feature in each lane's columns from col on. The bags' values are
-  neighbours: rows of several short bags are in flight together, and each bag's rows are added in
+  Pool adjacent bags of a feature, in the lane's columns from col on. The values of these bags are
+  adjacent, so rows of several short bags are in flight together. Each bag's rows are added in
   order. The group loads as many ids as it has lanes, one id per lane. The lanes then distribute the
   rows' addresses. A group has at least as many lanes as rows in flight, even if a row needs fewer.
 */
@@ -191,13 +193,19 @@ static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const T
   finish_bags<DTYPE, COLUMNS>(f, out_stride, col, &at, acc);
 }
 
-/* A tile is `bags` neighbouring bags of a feature. A group of lanes handles one tile at a time. */
+/*
+  A tile is a group of `bags` adjacent bags of a feature. A group of lanes handles one tile at a
+  time.
+*/
 struct Tiles {
-  uint32_t n, each; /* tiles of all features, and of one feature */
+  uint32_t n, each; /* number of tiles of all features, and of one feature */
   int32_t bags;
 };
 
-/* Groups process the tiles in feature order, so that tables come one after the other. */
+/*
+  Groups of lanes process the tiles in the order of features, so that they read one table after the
+  other.
+*/
 template <TrsDType DTYPE, int COLUMNS, bool CACHED, class OUT>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
     forward_kernel(const LookupFeature *__restrict__ features, TrsTbeInput input, Tiles tiles, int lanes_log2,
@@ -220,7 +228,10 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
   }
 }
 
-/* Sequences: a group handles as many rows as it keeps in flight. Weights are not used. */
+/*
+  Look up sequences, which are not pooled. A group handles as many rows at a time as it keeps in
+  flight. Weights are not used.
+*/
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     forward_rows_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
@@ -240,15 +251,15 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
       load_rows<DTYPE, COLUMNS, CACHED, ROWS>(f, input, i, end, col, x, is_row);
 #pragma unroll
       for (int u = 0; u < ROWS; u++) {
-        for (int j = 0; j < COLUMNS; j++) x[u][j] += 0.0f; /* a sum of one row has no -0 */
+        /* + 0.0f turns -0 into +0, as a sum of one row would */
+        for (int j = 0; j < COLUMNS; j++) x[u][j] += 0.0f;
         if (i + u < end) store_pooled<DTYPE, COLUMNS>(out + (i + u) * out_stride, col, f.dim, x[u]);
       }
     }
 }
 
 /*
-  Compute the gradient of each value's weight: the product of its row and its bag's gradient. Here
-  out is that bag gradient, [B, out_stride].
+  Compute the gradient of each value's weight: the dot product of its row and its bag's gradient.
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
@@ -295,7 +306,11 @@ struct Lookup {
   LookupKind kind;
   int n_features;
   TrsTbeInput input;
-  TrsMatrix matrix; /* pooled rows; or floats: rows, or gradients, which are only read */
+  /*
+    pooled rows (output); for LOOKUP_ROWS the floats of rows; for LOOKUP_WEIGHT_GRADIENTS the
+    gradients, which are only read
+  */
+  TrsMatrix matrix;
   float *grad_weights;
 };
 
@@ -323,8 +338,8 @@ static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, cons
 
 /*
   Cut the bags of n features into tiles. If bags have similar lengths, a tile has about TRS_TILE_IDS
-  ids. If the GPU holds more groups than there would be tiles, a tile has fewer ids, but at least as
-  many as a group keeps in flight.
+  ids. If the GPU holds more groups of lanes than there would be tiles, tiles are smaller. But they
+  have at least as many ids as a group keeps rows in flight.
 */
 static PetscErrorCode tile_bags(const Lookup *lookup, int n, int rows, int64_t groups, Tiles *tiles)
 {
@@ -467,7 +482,7 @@ static PetscErrorCode look_up(TrsStream stream, TrsWorkspace workspace, const Tr
   }
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_LOOKUP + lookup->kind, stream,
                                tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));
-  for (int c = 0; c < N_CLASSES; c++) { /* begin[c] is now the end of class c */
+  for (int c = 0; c < N_CLASSES; c++) { /* begin[c] has become the end of class c */
     const int first = c > 0 ? begin[c - 1] : 0;
     if (begin[c] > first) PetscCall(launch_class(stream, lookup, c, begin[c] - first, features + first));
   }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Keys, sort, runs and pieces for the rows that a batch touches; classes of their tables.
+  For the rows that a batch touches: make keys, sort them, and find runs and pieces. For the tables
+  of these rows: find classes (tbe_occurrences_cuda.h).
 
   Bytes moved for N occurrences: 16 N per pass of the sort, 8 N more if the tables have 2^32 rows or
   more, and 8 N more if gradients have factors. Scratch: 12 N to 24 N bytes and the sort's own
-  scratch memory. The kept data has 20 N bytes, or 24 N with factors.
+  scratch memory. The data kept for the update has 20 N bytes, or 24 N with factors.
 
   Source: FBGEMM transpose_embedding_input
 */
@@ -20,21 +21,21 @@ enum { TRS_KEY_THREADS = 256 };
 
 /* A feature on the device. */
 struct UpdateFeature {
-  int64_t key_begin, rows; /* the table's first key and rows */
+  int64_t key_begin, rows; /* the table's first key, and its number of rows */
   int64_t mean;
 };
 
-/* The occurrences before the sort, in batch order. */
+/* The occurrences before they are sorted, in the order of the batch. */
 struct Unsorted {
   uint64_t *key;
-  uint32_t *key_32; /* used instead of key if all keys have at most 32 bits */
+  uint32_t *key_32; /* used instead of key if all keys fit in 32 bits */
   uint32_t *place;
   uint64_t *scaled_place; /* as in Occurrences */
 };
 
 /* --- keys --- */
 
-/* upper: the upper half of a scaled place. */
+/* upper is the upper half of a scaled place. */
 static __device__ __forceinline__ void put(const Unsorted &u, int64_t i, uint64_t key, uint32_t place,
                                            uint32_t upper)
 {
@@ -49,8 +50,9 @@ static __device__ __forceinline__ void put(const Unsorted &u, int64_t i, uint64_
 }
 
 /*
-  One group of lanes per bag. Ids that are not rows get a key behind all rows. So do values in no
-  bag of the call: a view's other features have values before and behind the call's.
+  One group of lanes per bag. An id that is not a row gets a key above all rows. A value that is in
+  no bag of the call also gets such a key: if the input is a view of some features, the values of
+  other features precede and follow it.
 */
 static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_features, TrsTbeInput input,
                                        uint64_t end_key, bool by_id, int bag_bits, int lanes_log2, Unsorted u)
@@ -81,7 +83,7 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
   }
 }
 
-/* keys must be sorted; NULL: 0, 1, ... */
+/* keys must be sorted. If keys is NULL, the keys are 0, 1, 2 and so on. */
 static __global__ void given_keys_kernel(int64_t n, const int64_t *keys, const int64_t *index,
                                          uint64_t *sorted, uint32_t *place)
 {
@@ -93,14 +95,15 @@ static __global__ void given_keys_kernel(int64_t n, const int64_t *keys, const i
 
 /* --- runs and pieces --- */
 
-/* Numbers of runs that the kernels and CUB exchange on the device. */
+/* Counts of runs that the kernels and CUB exchange on the device. */
 struct RunCounts {
-  uint32_t distinct; /* distinct keys; the last one may be end_key */
+  uint32_t distinct; /* number of distinct keys; the last of them may be end_key */
   uint32_t runs;
 };
 
 /*
-  Find the end of the last run, and the first run whose key is not below each of n boundaries.
+  Find the end of the last run. For each of n boundaries, find the first run whose key is not below
+  the boundary.
 */
 static __global__ void ends_kernel(Occurrences o, RunCounts *count, uint64_t end_key, int n,
                                    const uint64_t *boundary, int64_t *run)
@@ -156,7 +159,7 @@ struct ItsNumber {
   }
 };
 
-/* The number of a run's pieces: 0 if the run is short or behind the last run. */
+/* The number of pieces of a run. It is 0 for a short run and after the last run. */
 struct Pieces {
   const uint32_t *begin;
   const RunCounts *count;
@@ -173,7 +176,7 @@ struct Pieces {
 
 /* --- host: classes of tables --- */
 
-/* True if a lane reads 16 bytes of the table's rows at once. */
+/* True if a lane can read 16 bytes of the table's rows at once. */
 static bool is_aligned(const TrsTbeTable *table)
 {
   return table->dim % TrsCudaColumns(table->dtype, true) == 0 &&
@@ -206,8 +209,8 @@ static void add_table(Backward *b, int t, int key)
 }
 
 /*
-  Sort the tables by key, and find the classes. in_order: keep the tables' order and make more
-  classes.
+  Sort the tables by key, and find their classes. With in_order, the tables keep their order and
+  form more classes.
 */
 static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backward *b)
 {
@@ -220,7 +223,7 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backwa
 
   PetscFunctionBegin;
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_TABLES, n + 1, sizeof(*b->table), &b->table));
-  /* with padding, because it is compared with the last upload */
+  /* also clear the padding, because the array is compared with the last upload */
   memset(b->table, 0, static_cast<size_t>(n + 1) * sizeof(*b->table));
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CLASSES, n, sizeof(*b->classes) + 2 * sizeof(int), &room));
   b->classes = reinterpret_cast<UpdateClass *>(room);
@@ -249,8 +252,8 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backwa
 /* --- sort and runs --- */
 
 /*
-  Find the runs of sorted keys, the runs' pieces, and the classes' runs. The results are stored in
-  `keep`.
+  From sorted keys, find the runs, the pieces of each run, and the runs of each class. The results
+  are stored in `keep`.
 */
 template <class Key>
 static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspace scratch, const Key *sorted,
@@ -258,7 +261,8 @@ static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspac
 {
   const bool by_table = b->use == TRS_TBE_LISTS;
   const int n_tables = b->tbe->n_tables, n = b->n_classes + 1 + (by_table ? n_tables + 1 : 0);
-  const uint32_t n_keys = static_cast<uint32_t>(b->o.n); /* CUB counts in its type */
+  /* CUB counts items in the type of this variable */
+  const uint32_t n_keys = static_cast<uint32_t>(b->o.n);
   const Computed<ItsNumber> number = {{}, 0};
   uint64_t *boundary, *boundaries;
   RunCounts *count;
@@ -294,7 +298,7 @@ static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspac
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve memory for the occurrences in the workspace that keeps them. */
+/* Reserve memory for the occurrences in the workspace `keep`. */
 static PetscErrorCode reserve(TrsWorkspace keep, int64_t n, bool scaled, Occurrences *o)
 {
   PetscFunctionBegin;
@@ -328,7 +332,7 @@ static PetscErrorCode sort(TrsStream stream, TrsWorkspace keep, TrsWorkspace scr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve memory for the unsorted occurrences. 32-bit keys take half of the memory. */
+/* Reserve memory for the unsorted occurrences. 32-bit keys need half of the memory. */
 static PetscErrorCode reserve_unsorted(TrsWorkspace scratch, const Backward *b, Unsorted *u)
 {
   const int64_t n = b->o.n;
@@ -380,7 +384,7 @@ static PetscErrorCode find(TrsStream stream, TrsWorkspace keep, TrsWorkspace scr
   }
   PetscCall(TrsCudaUploadArray(scratch, TRS_CUDA_FEATURES, stream,
                                tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));
-  /* a lane for each id in a bag */
+  /* one lane for each id of an average bag */
   while (lanes_log2 < 5 && n_bags << lanes_log2 < n) lanes_log2++;
   CU_LAUNCH(bag_keys_kernel, TrsCudaBlocks(n_bags << lanes_log2, TRS_KEY_THREADS), TRS_KEY_THREADS, 0,
             TrsCudaStream(stream), features, tbe->n_features, *input, b->end_key, by_id, b->o.bag_bits,
@@ -405,7 +409,7 @@ static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, Ba
 
 /* --- occurrences that are kept --- */
 
-/* A batch's occurrences, and what they depend on. */
+/* The occurrences of a batch, and the data on which they depend. */
 struct TrsTbeOccurrencesImpl {
   TrsWorkspace memory;
   TrsTbeUse use;
@@ -456,9 +460,9 @@ PetscErrorCode TrsTbeOccurrencesDestroyCuda(TrsTbeOccurrences *occurrences)
 }
 
 /*
-  Use the occurrences that were found before. Some payloads sort for tables whose memory is only
-  known later. If its alignment leads to other classes, *taken is false, and the ids must be sorted
-  again.
+  Use occurrences that were found before. Some payloads sort the ids before they know the memory of
+  the tables. If the alignment of this memory leads to other classes, *taken is false, and the ids
+  must be sorted again.
 */
 static PetscErrorCode take(const TrsTbeInput *input, Backward *b, bool *taken)
 {
@@ -513,7 +517,7 @@ PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* True if the gradients of rows that are read 16 bytes at once are aligned, too. */
+/* For rows that a lane reads 16 bytes at once, check that their gradients are aligned as well. */
 static bool are_gradients_aligned(const Backward *b)
 {
   bool aligned = TrsCudaIsAligned(b->g.grad, b->g.stride * 4, 16);

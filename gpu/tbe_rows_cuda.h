@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Rows of embedding tables on the GPU: the assignment of columns to lanes, loads that widen and
-  stores that round.
+  Rows of embedding tables on the GPU: the assignment of columns to lanes, loads that widen numbers
+  to fp32, and stores that round.
 
-  A group of 1 to 32 neighbouring lanes of a warp handles a row. Lane l handles COLUMNS columns from
-  l * COLUMNS on, then the same columns one whole group further. COLUMNS are 16 bytes of a row if
-  rows are aligned (4 bytes in a quantised row, whose values begin behind 4 bytes of parameters).
+  A group of 1 to 32 adjacent lanes of a warp handles a row. Lane l handles COLUMNS columns from l *
+  COLUMNS on. Its next columns are lanes * COLUMNS further. If rows are aligned, COLUMNS columns
+  have 16 bytes, or 4 bytes in a quantised row. A quantised row begins with 4 bytes of parameters.
 */
 #pragma once
 
@@ -21,8 +21,9 @@ template <TrsDType DTYPE> static __device__ __forceinline__ float widen_16(uint1
 }
 
 /*
-  A row's columns in their memory format: 16 bytes or one number for floats, or the parameters of a
-  quantised row and 4 bytes. While they wait, they take no more registers than they have bytes.
+  A row's columns in their memory format: 16 bytes or one number of a float row; or the parameters
+  of a quantised row and 4 bytes of its values. In this form they need few registers until they are
+  converted.
 */
 template <TrsDType DTYPE, int COLUMNS> struct RawColumns {
   static constexpr int element = DTYPE == TRS_FP32 ? 4 : 2;
@@ -33,7 +34,7 @@ template <TrsDType DTYPE, int COLUMNS> struct RawColumns {
 
 template <TrsDType DTYPE> constexpr int quantised_bits = DTYPE == TRS_INT8 ? 8 : DTYPE == TRS_INT4 ? 4 : 2;
 
-/* READ_ONLY: no other code writes the row while the kernel runs. */
+/* READ_ONLY means that no other code writes the row while the kernel runs. */
 template <bool READ_ONLY, class T> static __device__ __forceinline__ T load(const char *from)
 {
   return READ_ONLY ? __ldg(reinterpret_cast<const T *>(from)) : *reinterpret_cast<const T *>(from);
@@ -80,8 +81,8 @@ static __device__ __forceinline__ void widen(const RawColumns<DTYPE, COLUMNS> &r
 }
 
 /*
-  x[COLUMNS] = the columns from col on in a row. All of them must exist or lie in a quantised row's
-  padding.
+  x[COLUMNS] gets the columns from col on of a row. All of these columns must exist or lie in a
+  quantised row's padding.
 */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_columns(const char *row, int col, float *x)
@@ -90,8 +91,8 @@ static __device__ __forceinline__ void load_columns(const char *row, int col, fl
 }
 
 /*
-  Sum over the group's lanes, with the same bits in all lanes. A group is the `lanes` (a power of 2)
-  lanes around this lane. All of them must call it.
+  The mask of this lane's group. A group is the aligned block of `lanes` (a power of 2) lanes that
+  contains this lane.
 */
 static __device__ __forceinline__ unsigned group_mask(int lanes)
 {
@@ -105,7 +106,7 @@ static __device__ __forceinline__ float group_sum(float x, int lanes, unsigned m
   return x;
 }
 
-/* COLUMNS for a table's kernels. */
+/* The number COLUMNS for the kernels of a table. */
 static inline int TrsCudaColumns(TrsDType dtype, bool aligned)
 {
   switch (dtype) {
@@ -118,7 +119,7 @@ static inline int TrsCudaColumns(TrsDType dtype, bool aligned)
   }
 }
 
-/* Number of lanes in a group for D columns, as a logarithm. */
+/* Logarithm to base 2 of the number of lanes in a group for rows of D columns. */
 static inline int TrsCudaLanesLog2(int D, int columns)
 {
   int log2 = 0;

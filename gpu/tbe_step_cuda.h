@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   One optimizer step of one row on the GPU, by a group of lanes (tbe_rows_cuda.h). Twin of the steps
-  in src/cpu/tbe_steps_template.h. Sums over columns are made in each lane and then over the lanes,
-  so they differ from the CPU's in the last bits.
+  in src/cpu/tbe_steps_template.h. A sum over columns is computed in each lane first, then over the
+  lanes. So it differs from the CPU's sum in the last bits.
 */
 #pragma once
 
@@ -14,8 +14,9 @@ struct Step {
 };
 
 /*
-  The group's row. Its first columns and, for rowwise optimizers, its state with one float per row
-  (NULL: none) are loaded before the gradients, so that the step waits for one load less.
+  The row that a group of lanes updates. Its first columns are loaded before the gradients, so that
+  the step waits for one load less. So is its state, if the optimizer is rowwise (one float per
+  row).
 */
 template <TrsDType DTYPE, int COLUMNS> struct GroupRow {
   const TrsTbeTable *table;
@@ -28,7 +29,7 @@ template <TrsDType DTYPE, int COLUMNS> struct GroupRow {
   float row_value; /* the row's state value, in lane 0 */
 };
 
-/* Store 16-bit numbers, two per word. */
+/* Store COLUMNS 16-bit numbers, which are packed in pairs into words. */
 template <int COLUMNS> static __device__ __forceinline__ void store_words(uint16_t *to, const unsigned *word)
 {
   if constexpr (COLUMNS == 8)
@@ -37,7 +38,10 @@ template <int COLUMNS> static __device__ __forceinline__ void store_words(uint16
     *to = static_cast<uint16_t>(word[0]);
 }
 
-/* Store a row's columns from col on, each rounded to the type's nearest number. */
+/*
+  Store a row's columns from col on. Each number is rounded to the nearest number of the table's
+  type.
+*/
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void store_nearest(char *row, int col, const float *x)
 {
@@ -54,8 +58,8 @@ static __device__ __forceinline__ void store_nearest(char *row, int col, const f
 }
 
 /*
-  Round to the table's type. Random numbers are keyed by the element's place in the whole table, as
-  on the CPU.
+  Round to the table's type and store. Random numbers depend on the element's position in the whole
+  table, as on the CPU.
 */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void store_columns(const Step &step, const GroupRow<DTYPE, COLUMNS> &at,
@@ -83,7 +87,7 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
   store_words<COLUMNS>(reinterpret_cast<uint16_t *>(at.weight) + col, word);
 }
 
-/* Load the row's weights before the step. */
+/* Load the row's weights from before the step. */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_weights(const GroupRow<DTYPE, COLUMNS> &at, int col, float *w)
 {
@@ -107,12 +111,12 @@ static __device__ __forceinline__ float update_row_state(const GroupRow<DTYPE, C
   return __shfl_sync(at.mask, value, 0, at.lanes);
 }
 
-/* FOR_COLUMNS(col) { } runs over this lane's columns. */
+/* FOR_COLUMNS(col) { } loops over this lane's columns. */
 #define FOR_COLUMNS(col) for (int col = at.lane * COLUMNS; col < at.table->dim; col += at.lanes * COLUMNS)
 
 /*
-  adam's direction in the columns from col on. v belongs to the element, or with `partial` to the
-  row.
+  adam's direction in the columns from col on. The second moment v has one number per element; with
+  `partial` it has one number per row.
 */
 template <int COLUMNS>
 static __device__ __forceinline__ void adam_direction(const Step &step, const float *w, const float *m,
@@ -167,7 +171,7 @@ static __device__ void step_adam_family(const Step &step, const GroupRow<DTYPE, 
   if (!lamb) return;
   const float r_norm = sqrtf(group_sum(r_sum, at.lanes, at.mask)),
               w_norm = sqrtf(group_sum(w_sum, at.lanes, at.mask));
-  lr = r_norm > 0.0f ? lr * (w_norm / r_norm) : 0.0f; /* |r| = 0 gives no step */
+  lr = r_norm > 0.0f ? lr * (w_norm / r_norm) : 0.0f; /* a step of length 0 stays 0 */
   FOR_COLUMNS(col)
   {
     float w[COLUMNS];
@@ -232,9 +236,10 @@ static __device__ float lars_rate(const Step &step, const GroupRow<DTYPE, COLUMN
 }
 
 /*
-  The step of the group's row, a specialisation for each optimizer: gradient g [D], and with
-  `scratch` work memory r [D]. Both are in shared memory, where each lane uses only its own columns.
-  An optimizer without a specialisation is refused at set-up.
+  The optimizer step of the group's row. There is one specialisation per optimizer. Its arguments
+  are the gradient g [D] and, if `scratch` is set, work memory r [D]. Both are in shared memory,
+  where each lane uses only its own columns. An optimizer without a specialisation is refused at
+  set-up.
 */
 template <int KIND> struct StepOf {
   static constexpr bool defined = false, scratch = false;
@@ -249,8 +254,8 @@ template <> struct StepOf<TRS_OPTIM_NONE> : StepOf<-1> {
 };
 
 /*
-  Optimizers that treat all elements alike: OWN::element() has w and its STATES states m and v in
-  place, and OWN::rate(), a number for the whole row.
+  Base of optimizers that treat all elements alike. OWN::element() updates one weight w and its
+  states m and v (STATES of them) in place. OWN::rate() computes a number for the whole row before.
 */
 template <class OWN, int STATES> struct ElementStep {
   static constexpr bool defined = true, scratch = false;
@@ -366,13 +371,19 @@ template <> struct StepOf<TRS_OPTIM_LAMB> : AdamStep<false, true> {
 template <> struct StepOf<TRS_OPTIM_PARTIAL_ROWWISE_LAMB> : AdamStep<true, true> {
 };
 
-/* KIND: the optimizer, if a kernel has only one; otherwise TRS_N_OPTIMS. */
+/*
+  The optimizer. KIND is the optimizer if the kernel is for one optimizer only, and TRS_N_OPTIMS if
+  not.
+*/
 template <int KIND> static __device__ __forceinline__ TrsSparseOptimizerKind kind_of(const Step &step)
 {
   return KIND < static_cast<int>(TRS_N_OPTIMS) ? static_cast<TrsSparseOptimizerKind>(KIND) : step.args.kind;
 }
 
-/* The index of an optimizer's state with one number per row: 0, 1, or -1: none. */
+/*
+  The index of the optimizer's state that has one number per row: 0 or 1. It is -1 if there is no
+  such state.
+*/
 static __device__ __forceinline__ int row_state_of(TrsSparseOptimizerKind kind)
 {
 #define ROW_STATE(KIND, word, shape0, name0, shape1, ...) \
@@ -385,8 +396,8 @@ static __device__ __forceinline__ int row_state_of(TrsSparseOptimizerKind kind)
 }
 
 /*
-  Start the step's loads. The caller must set at.table, weight, row and the lanes. Data that does
-  not wait in registers is prefetched into L2.
+  Start the step's loads. The caller must set at.table, weight, row and the lanes. Data that is not
+  loaded into registers is prefetched into L2.
 */
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void begin_step(const Step &step, GroupRow<DTYPE, COLUMNS> *row)

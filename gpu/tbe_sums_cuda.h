@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Runs of a row's occurrences on the GPU (tbe_occurrences_cuda.h), and the sums of their gradients
-  in a lane's columns.
+  Runs of occurrences on the GPU (tbe_occurrences_cuda.h), and the sums of their gradients in a
+  lane's columns.
 */
 #pragma once
 
@@ -22,7 +22,9 @@ static __device__ __forceinline__ const UpdateTable *table_of(const Gradients &g
   return &g.table[low];
 }
 
-/* Load the place of occurrence k's gradient: Occurrences.place. Returns its factor. */
+/*
+  Load the place of occurrence k's gradient (Occurrences.place). Returns the factor of the gradient.
+*/
 static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t k, uint32_t *place)
 {
   if (!o.scaled_place) {
@@ -37,8 +39,8 @@ static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t
 }
 
 /*
-  acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in the columns from
-  col on. All places are loaded before the first gradient.
+  Add to acc[COLUMNS] the gradients of sorted occurrences [begin, end), in order, in the columns
+  from col on. All places are loaded before the first gradient.
 */
 template <int COLUMNS, bool ALIGNED, class G>
 static __device__ __forceinline__ void add_occurrences(const Occurrences &o, const Gradients &g,
@@ -88,10 +90,11 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, con
     add_occurrences<COLUMNS, false, float>(o, g, begin, end, col, acc);
 }
 
-/* A run and its row's key. */
+/* A run, and the key of its row. */
 struct Run {
   uint64_t key;
-  uint32_t begin, end; /* indices of occurrences; there are fewer than 2^32 */
+  /* indices of occurrences; 32 bits suffice, because there are fewer than 2^32 */
+  uint32_t begin, end;
 };
 
 static __device__ __forceinline__ Run load_run(const Occurrences &o, int64_t r)
@@ -121,7 +124,7 @@ template <int COLUMNS>
 static __device__ __forceinline__ void sum_run(const Occurrences &o, const Gradients &g, int64_t r,
                                                const Run &run, int col, float *acc)
 {
-  if (run.end - run.begin <= TRS_SHORT_RUN) { /* the run is one piece */
+  if (run.end - run.begin <= TRS_SHORT_RUN) { /* a short run has no pieces */
     sum_occurrences<COLUMNS>(o, g, run.begin, run.end, col, acc);
     return;
   }

@@ -7,17 +7,17 @@
 
 enum {
   TRS_TILE_THREADS = 128,
-  TRS_TILE = 8,  /* neighbouring runs that a group of lanes updates together */
-  TRS_FLIGHT = 2 /* number of them whose rows are in flight at a time */
+  TRS_TILE = 8,  /* number of adjacent runs that a group of lanes updates together */
+  TRS_FLIGHT = 2 /* number of these runs whose rows are in flight at a time */
 };
 
-/* Another lane's pointer. */
+/* The pointer that another lane holds. */
 template <int LANES, class T> static __device__ __forceinline__ T *shuffled(T *pointer, int lane)
 {
   return reinterpret_cast<T *>(__shfl_sync(~0u, reinterpret_cast<unsigned long long>(pointer), lane, LANES));
 }
 
-/* Load COLUMNS numbers, a multiple of 4, that no code writes while the kernel runs. */
+/* Load COLUMNS numbers (a multiple of 4) that no code writes while the kernel runs. */
 template <int COLUMNS, class G> static __device__ __forceinline__ void load_gradient(const G *from, float *x)
 {
   typedef std::conditional_t<sizeof(G) == sizeof(float), float4, uint2> Four;
@@ -30,8 +30,8 @@ template <int COLUMNS, class G> static __device__ __forceinline__ void load_grad
 }
 
 /*
-  The sums of x[0] and x[1] over the group's lanes, in its lower and upper half; the bits equal
-  those of group_sum().
+  The sum of x[0] over the group's lanes, returned in the group's lower half, and of x[1], returned
+  in the upper half. The bits equal those of group_sum().
 */
 template <int LANES> static __device__ __forceinline__ float two_sums(const float *x, bool upper)
 {
@@ -46,16 +46,17 @@ template <int LANES> static __device__ __forceinline__ float two_sums(const floa
 /*
   update_kernel waits for one row at a time, and all lanes of a group repeat work that one lane
   could do. Here a group of LANES handles a tile of TRS_TILE neighbouring runs. TRS_TILE of its
-  lanes each find the addresses of one run, and start to load its state and the data for the next
-  tile's run. Then the group processes the tile, with TRS_FLIGHT rows and their first gradients in
-  flight. Their addresses come by shuffles. A warp never diverges: its shuffles name all lanes. If a
-  shuffle's lanes are only known at run time, nvcc puts several instructions before it.
+  lanes each find the addresses for one run. Each of them also starts to load this run's state and
+  the data of one run of the next tile. Then the group processes the tile, with TRS_FLIGHT rows and
+  their first gradients in flight. Lanes get the addresses by shuffles. A warp never diverges, so
+  each shuffle names all lanes of the warp. If the lanes were known only at run time, nvcc would add
+  several instructions before each shuffle.
 */
 template <TrsDType DTYPE, int COLUMNS, class G, int LANES>
 static __global__ void __launch_bounds__(TRS_TILE_THREADS, 6)
     update_tiles_kernel(Occurrences o, Gradients gradients, const int64_t *class_run, int dim, Step step)
 {
-  constexpr int RUNS = 32 / LANES * TRS_TILE; /* per warp */
+  constexpr int RUNS = 32 / LANES * TRS_TILE; /* number of runs that a warp updates together */
   const TrsSparseOptimizerArgs &a = step.args;
   const int lane = static_cast<int>(threadIdx.x) & (LANES - 1), col = lane * COLUMNS,
             first = (static_cast<int>(threadIdx.x) & 31) / LANES * TRS_TILE, mine = first + lane % TRS_TILE;
@@ -84,7 +85,7 @@ static __global__ void __launch_bounds__(TRS_TILE_THREADS, 6)
         TrsCacheRow(table, row, gradients.location && table->lines ? gradients.location[r] : -1,
                     DTYPE == TRS_FP32 ? 4 : 2));
     float *const state = table->state[0] + row;
-    /* only one lane reads each run's state, and that lane writes it */
+    /* each run's state is read and written by only one lane */
     const float value = lane < n ? *state : 0.0f;
     const G *const from = static_cast<const G *>(gradients.grad) +
                           (place & ((1u << o.bag_bits) - 1)) * gradients.stride +
@@ -117,7 +118,8 @@ static __global__ void __launch_bounds__(TRS_TILE_THREADS, 6)
           const float its = __shfl_sync(~0u, factor, j + u, LANES);
           for (int k = 0; k < COLUMNS; k++) g[u][k] *= its;
         }
-        for (int k = 0; k < COLUMNS; k++) g[u][k] += 0.0f; /* like a sum that starts with 0 */
+        /* + 0.0f gives the same bits as a sum that starts with 0 */
+        for (int k = 0; k < COLUMNS; k++) g[u][k] += 0.0f;
         if (repeats) {
           const Run whole = {0, __shfl_sync(~0u, run.begin, j + u, LANES),
                              __shfl_sync(~0u, run.end, j + u, LANES)};
@@ -204,8 +206,8 @@ static PetscErrorCode launch_tiles_by_gradient(TrsStream stream, const Backward 
 }
 
 /*
-  True if the class's rows have one width and fit in a group of eight or more lanes, and gradients
-  are aligned.
+  True if all rows of the class have the same width, each row fits in a group of at least eight
+  lanes, and gradients are aligned.
 */
 static bool takes_tiles(const Backward *b, int c, const TrsSparseOptimizerArgs *args)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Several numbers at once on the GPU: 16 bytes per lane are its widest access, and fp16 has its own
-  instructions.
+  Loads and stores of several numbers at once on the GPU. The widest access has 16 bytes per lane.
+  fp16 has its own conversion instructions.
 
-  For sm_80 and sm_90 nvcc splits a plain float4 store into four if it knows that the pointer is
-  global, and each of the four fills a quarter of its sectors. A store with a cache operator is not
-  split. So kernels store to global memory with keep_floats() or stream_floats(), and to shared
-  memory with store_floats().
+  If nvcc knows that a pointer is global, then for sm_80 and sm_90 it splits a plain float4 store
+  into four stores, and each of them fills only a quarter of its sectors. It does not split a store
+  with a cache operator. So kernels store to global memory with keep_floats() or stream_floats(),
+  and to shared memory with store_floats().
 */
 #pragma once
 
@@ -17,7 +17,8 @@
 #include <initializer_list>
 
 /*
-  True if all rows consist of whole float4 at aligned addresses. sizes: strides and widths, or-ed.
+  True if all rows consist of whole float4 at aligned addresses. sizes: all strides and widths,
+  combined by bitwise or.
 */
 static inline bool is_wide(std::initializer_list<const void *> arrays, int64_t sizes)
 {
@@ -36,7 +37,10 @@ static inline bool has_fours(TrsMatrix matrix)
          reinterpret_cast<uintptr_t>(matrix.data) % static_cast<uintptr_t>(four) == 0;
 }
 
-/* --- fp16: TrsHalfToFloat() except for the bits of NaN, TrsFloatToHalf() with all bits --- */
+/*
+  --- fp16: equal to TrsHalfToFloat() except for the bits of NaN, and to TrsFloatToHalf() in all
+  bits ---
+*/
 
 static __device__ __forceinline__ float half_to_float(uint16_t h)
 {
@@ -60,7 +64,7 @@ static __device__ __forceinline__ uint16_t float_to_half(float x)
 #endif
 }
 
-/* --- COLUMNS floats: 1, or a multiple of 4 that is aligned to 16 bytes --- */
+/* --- COLUMNS floats: COLUMNS is 1, or a multiple of 4 with data aligned to 16 bytes --- */
 
 template <int COLUMNS> static __device__ __forceinline__ void load_floats(const float *from, float *x)
 {
@@ -90,7 +94,7 @@ template <int COLUMNS> static __device__ __forceinline__ void store_floats(float
   }
 }
 
-/* Store to global memory that is read again soon and stays in L2. */
+/* Store to global memory. The data is read again soon and stays in L2. */
 template <int COLUMNS> static __device__ __forceinline__ void keep_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {
@@ -102,7 +106,7 @@ template <int COLUMNS> static __device__ __forceinline__ void keep_floats(float 
   }
 }
 
-/* Store more data than L2 holds to global memory: this data leaves L2 first. */
+/* Store to global memory more data than L2 holds. This data is the first to leave L2. */
 template <int COLUMNS> static __device__ __forceinline__ void stream_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {
@@ -114,7 +118,7 @@ template <int COLUMNS> static __device__ __forceinline__ void stream_floats(floa
   }
 }
 
-/* --- numbers of the dense layers: floats, or bf16 as products read them --- */
+/* --- numbers of the dense layers: floats, or bf16 in the format that matrix products read --- */
 
 struct Bf16 {
   uint16_t bits;
@@ -141,8 +145,8 @@ static __device__ __forceinline__ void from_float(float x, Bf16 *to)
 }
 
 /*
-  COLUMNS numbers. COLUMNS is 1, or a multiple of 4; then the numbers are aligned to four times the
-  size of one.
+  Load COLUMNS numbers as floats. COLUMNS is 1 or a multiple of 4. If it is a multiple of 4, the
+  data must be aligned to four numbers.
 */
 template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const float *from, float *x)
 {
@@ -173,7 +177,7 @@ static __device__ __forceinline__ uint2 narrow_four(const float *x)
   return v;
 }
 
-/* Store to global memory that is read again soon. */
+/* Store to global memory. The data is read again soon. */
 template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(float *to, const float *x)
 {
   keep_floats<COLUMNS>(to, x);
@@ -188,7 +192,7 @@ template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(Bf16 
     from_float(x[0], to);
 }
 
-/* Store 1, or a multiple of 4, to global memory if there is more data than L2 holds. */
+/* Store to global memory more data than L2 holds. COLUMNS is 1 or a multiple of 4. */
 template <int COLUMNS> static __device__ __forceinline__ void stream_numbers(float *to, const float *x)
 {
   stream_floats<COLUMNS>(to, x);

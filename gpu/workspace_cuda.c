@@ -63,7 +63,7 @@ PetscErrorCode TrsCudaHostScratch(TrsWorkspace workspace, int which, int64_t n, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve at least `bytes` of pinned memory. Its contents are lost. */
+/* Reserve at least `bytes` of pinned memory. Its previous contents are lost. */
 static PetscErrorCode reserve_host(int64_t bytes, int64_t *capacity_bytes, void **host)
 {
   PetscFunctionBegin;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The nccl backend. Each communicator has its own stream. An operation begins after an event of the
-  caller's stream and ends with an event for the caller's stream; the host does not wait.
+  The nccl backend. Each communicator has its own stream. An operation starts after an event on the
+  caller's stream, and records an event at its end on which the caller's stream can wait. The host
+  does not wait.
 
-  All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Our
-  own kernel makes sums in rank order, from all ranks' parts of a chunk, because comm.h promises
-  this order and NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W
-  - 1 messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. NCCL's own
-  collectives are used only for an even all-gather, and for the all-reduce of a communicator whose
-  sums may have any order.
+  All exchanges are grouped sends and receives, so counts may differ and need not fit an int. comm.h
+  promises sums in rank order, which NCCL's reductions do not. So our own kernel computes each sum
+  from all ranks' parts of a chunk. With W ranks, each rank sends and receives as many bytes as in
+  NCCL's ring, in W - 1 messages instead of 2(W - 1) steps. It needs memory for W parts of its
+  chunk. NCCL's own collectives are used only for an even all-gather, and for the all-reduce of a
+  communicator whose sums may have any order.
 
   Communicators block: a call returns when its work is on the stream. A thread watches the calls
   (nccl_watch.h). While device_cuda.c waits, it checks all communicators (check_all) and a deadline.
-  Any failure aborts every communicator of this rank, so that no kernel of NCCL is left behind, and
-  then becomes one error, UNAVAILABLE. The job ends as after any error of one rank (core/error.h).
+  Any failure aborts every communicator of this rank, so that no NCCL kernel keeps running. The
+  failure then becomes one error, UNAVAILABLE. The job ends in the same way as after any other error
+  on one rank (core/error.h).
 */
 #include "comm/comm.h"
 
@@ -25,40 +27,43 @@
 
 #include <stdlib.h>
 
-/* With at most this many parts, the sum may overwrite one of them (sum_matrices). */
+/* If there are at most this many parts, the sum may overwrite one of them (sum_matrices). */
 enum { TRS_NCCL_IN_PLACE = 64 };
 
 typedef struct TrsNcclRequest {
   struct TrsRequestImpl base;
-  struct TrsNcclRequest *next; /* in the list of free requests */
+  struct TrsNcclRequest *next; /* next request in the list of free requests */
   cudaEvent_t before, done;
   cudaStream_t stream;   /* the stream of the operation */
-  TrsChunks chunks;      /* for a sum or an all-gather */
-  TrsDeviceBuffer parts; /* the ranks' values of this rank's chunk */
+  TrsChunks chunks;      /* used by a sum or an all-gather */
+  TrsDeviceBuffer parts; /* all ranks' values of the chunk that this rank sums */
 } TrsNcclRequest;
 
 typedef struct TrsNcclData {
   const TrsNccl *nccl;
-  ncclComm_t comm;                           /* NULL: the communicator has one rank */
-  cudaStream_t stream;                       /* without NCCL: the caller's stream */
-  TrsDeviceBuffer encoded, arrived, decoded; /* for the encoded all-reduce */
+  ncclComm_t comm;                           /* NULL if the communicator has only one rank */
+  cudaStream_t stream;                       /* the caller's stream if NCCL is not used */
+  TrsDeviceBuffer encoded, arrived, decoded; /* used by the encoded all-reduce */
   TrsNcclRequest *free;
-  struct TrsNcclData *next; /* in the list of all communicators of this process */
+  struct TrsNcclData *next; /* next in the list of all communicators of this process */
 } TrsNcclData;
 
-/* Blocks to and from every rank. Displacements and counts are in elements. */
+/*
+  Blocks that are sent to, and received from, every rank. Displacements and counts are in elements.
+*/
 typedef struct {
   const char *send;
   const int64_t *send_counts, *send_displs;
   char *recv;
   const int64_t *recv_counts, *recv_displs;
   int64_t elem_bytes;
-  PetscBool skip_own; /* this rank's own block is used in its place */
+  PetscBool skip_own; /* this rank's own block is not copied: it is used where it lies */
 } TrsNcclBlocks;
 
 /*
-  All communicators, because a failure of one ends them all. The list belongs to the main thread;
-  during a call to NCCL it belongs to the thread that watches the call.
+  All communicators of the process, because the failure of one communicator ends all of them. The
+  list belongs to the main thread. During a call to NCCL it belongs to the thread that watches the
+  call.
 */
 static TrsNcclData *all_communicators;
 
@@ -81,7 +86,7 @@ static void abort_all(void)
   all_communicators = NULL;
 }
 
-/* Raise the error for a failure. `what` names the operation. */
+/* Raise the error for a failure. `what` is the operation's name. */
 static PetscErrorCode fail(const TrsNccl *nccl, ncclResult_t result, ncclComm_t comm, const char *what)
 {
   char text[512];
@@ -103,7 +108,7 @@ static PetscErrorCode too_late(const char *what)
           TrsCommWaitAtMost(0));
 }
 
-/* The first error of a communicator since its calls returned, or ncclSuccess. */
+/* The first error of any communicator since its calls returned, or ncclSuccess if there is none. */
 static ncclResult_t find_failure(const TrsNcclData **failed)
 {
   for (const TrsNcclData *data = all_communicators; data; data = data->next) {
@@ -125,13 +130,13 @@ static PetscBool has_failed(void)
   return (PetscBool)(find_failure(&failed) != ncclSuccess);
 }
 
-/* Begin a call that may wait for other ranks. over() ends it. */
+/* Begin a call to NCCL that may wait for other ranks. over() ends the call. */
 static void enter(const char *what)
 {
   TrsNcclEnter(what, TrsCommWaitAtMost(0));
 }
 
-/* End a call and raise its error. After an abort no communicator is left. */
+/* End a call to NCCL and raise its error. After an abort no communicator exists. */
 static PetscErrorCode over(const TrsNcclData *data, ncclResult_t result, const char *what)
 {
   const TrsNcclEnd end = TrsNcclLeave();
@@ -145,7 +150,8 @@ static PetscErrorCode over(const TrsNcclData *data, ncclResult_t result, const c
 
 /*
   Raise an error if an operation of any communicator has failed, or if the host has waited too long.
-  device_cuda.c calls this during a wait that began at start_s; start_s 0: the host does not wait.
+  device_cuda.c calls this function during a wait that began at start_s. start_s is 0 if the host
+  does not wait.
 */
 static PetscErrorCode check_all(double start_s)
 {
@@ -184,8 +190,8 @@ static PetscErrorCode free_request(TrsNcclRequest *request)
 }
 
 /*
-  Take a request from the pool. The communicator's stream continues after the current work of the
-  caller's stream. Without NCCL all work is done on the caller's stream.
+  Take a request from the pool. The communicator's stream waits for all current work of the caller's
+  stream. Without NCCL all work is done on the caller's stream.
 */
 static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **request)
 {
@@ -209,11 +215,14 @@ static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **req
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* End a request: the operation is all current work of the communicator's stream. */
+/*
+  Finish the set-up of a request: it is done when all current work of the communicator's stream is
+  done.
+*/
 static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 {
   const TrsNcclData *data = (const TrsNcclData *)started->base.comm->data;
-  TrsTimelineSpan span = started->base.span; /* comm.c adds the bytes to it */
+  TrsTimelineSpan span = started->base.span; /* comm.c adds the number of bytes to this span */
 
   PetscFunctionBegin;
   PetscCall(TrsTimelineEnd(&span, (TrsStream)(void *)data->stream));
@@ -250,7 +259,7 @@ static PetscBool has_messages(TrsComm comm, const TrsNcclBlocks *x)
 
 /*
   Enqueue the blocks' messages on the communicator's stream, and copy this rank's own block. Each
-  rank starts with its neighbour, so that not all ranks send to one rank at once.
+  rank starts with its next rank, so that the ranks do not all send to the same rank at once.
 */
 static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
 {
@@ -278,12 +287,16 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
       result = data->nccl->Recv(x->recv + x->recv_displs[from_rank] * x->elem_bytes, received, ncclUint8,
                                 from_rank, data->comm, data->stream);
   }
-  ended = data->nccl->GroupEnd(); /* also after an error: an abort would only join this group */
+  /* called after an error as well, because an abort inside the group would only join the group */
+  ended = data->nccl->GroupEnd();
   PetscCall(over(data, result == ncclSuccess ? ended : result, "an exchange"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set `to` to the sum over ranks of their chunk for this rank, in rank order. */
+/*
+  Set `to` to the sum over all ranks of the chunk that this rank sums. The terms are added in rank
+  order.
+*/
 static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, float *to)
 {
   const TrsComm comm = request->base.comm;
@@ -313,9 +326,9 @@ static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, floa
 }
 
 /*
-  sum_chunk() for encoded values, with the all-gather of the sums. The parts, this rank's own
-  included, are adjacent, so that one kernel decodes all of them. The kernels move 22 bytes for each
-  of the n values, and 10 bytes for each value of this rank's chunk.
+  Do the same as sum_chunk() with encoded values, and then an all-gather of the sums. The parts of
+  all ranks, including this rank, are adjacent, so that one kernel decodes all of them. The kernels
+  move 22 bytes for each of the n values, and 10 bytes for each value of this rank's chunk.
 */
 static PetscErrorCode allreduce_coded(TrsNcclRequest *request, const TrsCodec *codec, float *values,
                                       int64_t n)
@@ -361,7 +374,7 @@ static PetscErrorCode allreduce_coded(TrsNcclRequest *request, const TrsCodec *c
 /* --- the table --- */
 
 /*
-  Make an exchange with all ranks, so that NCCL allocates its memory before the tables allocate
+  Exchange data with all ranks once, so that NCCL allocates its memory before the tables allocate
   theirs.
 */
 static PetscErrorCode exchange_first(TrsComm comm)
@@ -390,7 +403,7 @@ static PetscErrorCode exchange_first(TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All ranks call NCCL's set-up with the same id. */
+/* Set up NCCL: all ranks pass the same id. */
 static PetscErrorCode connect(TrsComm comm)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
@@ -436,7 +449,7 @@ static PetscErrorCode setup_nccl(TrsComm comm)
 static PetscErrorCode destroy_nccl(TrsComm comm)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
-  /* without NCCL: the caller's stream */
+  /* the caller's stream if NCCL is not used */
   TrsStream stream = data->comm ? (TrsStream)(void *)data->stream : NULL;
   ncclResult_t result;
 
@@ -500,8 +513,8 @@ static PetscErrorCode reduce_scatterv_nccl(TrsComm comm, TrsStream stream, const
 }
 
 /*
-  True if NCCL's own all-gather is possible: it knows the network, but needs adjacent blocks of one
-  size.
+  True if NCCL's own all-gather can be used. It is tuned for the network, but needs adjacent blocks
+  of equal size.
 */
 static PetscBool is_even(TrsComm comm, const int64_t *counts, const int64_t *displs)
 {
@@ -593,7 +606,7 @@ static PetscErrorCode wait_nccl(TrsRequest base, TrsStream stream)
     TrsCallCUDA(cudaEventRecord(request->done, request->stream));
   if (request->stream != TrsStreamCuda(stream))
     TrsCallCUDA(cudaStreamWaitEvent(TrsStreamCuda(stream), request->done, 0));
-  PetscCall(check_all(0)); /* the caller keeps a request whose wait failed */
+  PetscCall(check_all(0)); /* if this wait fails, the caller keeps the request */
   request->next = data->free;
   data->free = request;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_NCCL_OLDEST = 22200 }; /* NCCL behaves as needed here from 2.22 on */
+/* the oldest NCCL version that behaves as this code needs: 2.22 */
+enum { TRS_NCCL_OLDEST = 22200 };
 
-static TrsNccl functions; /* filled once, then constant */
+static TrsNccl functions; /* filled once, constant afterwards */
 static int version;
 
 #if defined(CUDA_ON_CPU)
@@ -54,7 +55,7 @@ PetscErrorCode TrsNcclOpen(const TrsNccl **nccl)
 {
   PetscFunctionBegin;
   if (!functions.GetVersion) {
-    /* From 2.26 on, kernels of several communicators then run in the host's launch order. */
+    /* From 2.26 on, this makes kernels of several communicators run in the host's launch order. */
     (void)setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     PetscCall(fill());
     (void)functions.GetVersion(&version);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  NCCL, opened when it is first needed. A program built with NCCL starts on machines without NCCL,
+  NCCL is opened when it is first needed. A program built with NCCL starts on machines without NCCL,
   and runs there on a CPU or with -comm_backend mpi. The stand-in for tests is linked instead of
   opened.
 */
@@ -27,7 +27,7 @@
   X(AllGather) \
   X(AllReduce)
 
-/* One pointer for each function: Send is ncclSend. */
+/* One pointer for each function. For example, Send points to ncclSend. */
 typedef struct {
 #define TRS_NCCL_POINTER(name) __typeof__(&nccl##name) name;
   TRS_NCCL_FUNCTIONS(TRS_NCCL_POINTER)

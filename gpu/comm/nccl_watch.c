@@ -9,9 +9,12 @@
 #include <unistd.h>
 
 #define LOOK_EVERY_S 0.1  /* time between two checks */
-#define GRACE_S      20.0 /* time for an aborted call to return */
+#define GRACE_S      20.0 /* time that an aborted call has to return */
 
-/* The lock guards all fields but the thread. It is held while communicators are aborted. */
+/*
+  The lock protects all fields except the thread. The watching thread holds it while it aborts
+  communicators.
+*/
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t wake;
@@ -24,7 +27,7 @@ static struct {
   void (*abort_all)(void);
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-/* Check the main thread's current call. */
+/* Check the main thread's current call. Called every LOOK_EVERY_S. */
 static void look(void)
 {
   const double took_s = TrsClock() - watch.since_s;

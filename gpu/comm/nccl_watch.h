@@ -3,10 +3,10 @@
   A thread that watches the main thread's calls to NCCL.
 
   The communicators block: a call returns when its work is on the stream, and may have to wait for
-  other ranks until then. (A nonblocking communicator costs more, because NCCL starts a thread for
-  each group of its calls.) If a call takes too long, or a communicator fails during the call, the
-  watching thread aborts all communicators, which ends the call. If the call still does not return,
-  the thread ends the process with exit code 69.
+  other ranks before that. A nonblocking communicator would cost more, because NCCL starts a thread
+  for each group of its calls. If a call takes too long, or a communicator fails during the call,
+  the watching thread aborts all communicators, which ends the call. If the call still does not
+  return, the thread ends the process with exit code 69.
 */
 #pragma once
 
@@ -19,19 +19,20 @@ typedef enum {
 } TrsNcclEnd;
 
 /*
-  Start the thread; does nothing if it runs. The thread calls both functions while the main thread
-  is in a call. has_failed must return true if any communicator has failed, abort_all must end all
-  communicators. Not collective. Errors: UNAVAILABLE if the system cannot create a thread.
+  Start the thread. Does nothing if the thread already runs. The thread calls both functions while
+  the main thread is in a call to NCCL. has_failed must return true if any communicator has failed.
+  abort_all must abort all communicators. Not collective. Errors: UNAVAILABLE if the system cannot
+  create a thread.
 */
 PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all)(void));
 
-/* End the thread. Does nothing if it does not run. Not collective. */
+/* End the thread. Does nothing if the thread does not run. Not collective. */
 void TrsNcclWatchStop(void);
 
 /*
   Begin a call to NCCL that may take limit_s seconds. `what` names the call in messages, and must
-  stay valid until TrsNcclLeave(). The main thread must change the list of communicators only
-  outside of calls.
+  stay valid until TrsNcclLeave(). The main thread must not change the list of communicators during
+  such a call.
 */
 void TrsNcclEnter(const char *what, double limit_s);
 TrsNcclEnd TrsNcclLeave(void);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The CUDA device: plain allocations (no managed memory), streams that do not wait for the default
-  stream, and events without timing (except for a trace).
-
-  The runtime is linked statically and finds the driver at its first call. So a program with this
-  file starts without a driver.
+  The CUDA device. It uses plain allocations (no managed memory), streams that do not wait for the
+  default stream, and events without timing (except for a trace).
+  The CUDA runtime is linked statically and looks for the driver at its first call. So a program
+  with this file also starts on a machine without a driver.
 */
 #include "gpu/device/device_cuda.h"
 
@@ -20,21 +19,23 @@
 #include <string.h>
 
 /*
-  Number of queries of a stream between two checks for other failures. The thread also yields its
-  core then.
+  The waiting thread queries a stream this many times before it checks for other failures and yields
+  its core.
 */
 enum { TRS_CUDA_QUERIES = 64 };
 
-static PetscErrorCode (*while_waiting)(double start_s); /* set once, at set-up */
+static PetscErrorCode (*while_waiting)(double start_s); /* registered once, at set-up */
 
-static int64_t n_releases; /* number of releases of device and pinned memory */
+static int64_t n_releases; /* number of times that device or pinned memory was released */
 
-/* Timed events count from `zero` (clock_align_cuda()), which is never destroyed. */
+/*
+  Times of timed events count from the event `zero` (clock_align_cuda()), which is never destroyed.
+*/
 enum { TRS_CUDA_CLOCK_ROUNDS = 8 };
 static TrsEvent zero;
 static double zero_s;
 
-/* Memory that kernels on a stream share: scratch, counters. */
+/* Memory that the kernels on a stream share: scratch memory and counters. */
 enum { TRS_CUDA_SCRATCH, TRS_CUDA_COUNTERS, TRS_CUDA_KINDS };
 
 /* The streams on which this process has device work, in addition to the default stream. */
@@ -97,7 +98,8 @@ PetscErrorCode TrsCudaEventWait(cudaEvent_t event)
 }
 
 /*
-  Wait for the whole device, with checks for failures. cudaFree would wait as long, without checks.
+  Wait for the whole device, and check for failures meanwhile. cudaFree would wait as long, but
+  without these checks.
 */
 static PetscErrorCode wait_device(void)
 {
@@ -106,12 +108,12 @@ static PetscErrorCode wait_device(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Oldest GPUs for which kernels are built: compute capability 8.0, Ampere. */
+/* The oldest GPUs for which kernels are built have compute capability 8.0 (Ampere). */
 enum { TRS_CUDA_OLDEST = 8 };
 
 /*
-  Find GPU number `wanted` among the GPUs that are new enough: its place in the driver's list, and
-  the number of such GPUs.
+  Find the GPU with index `wanted` among the GPUs that are new enough. Returns its index in the
+  driver's list, and the number of GPUs that are new enough.
 */
 static PetscErrorCode find_usable(int n_gpus, int wanted, int *place, int *n_usable)
 {
@@ -132,7 +134,7 @@ static void say_why_not(cudaError_t error, char *why_not, size_t size)
 {
   int driver = 0, runtime = 0;
 
-  (void)cudaGetLastError(); /* so that a later call does not report this error */
+  (void)cudaGetLastError(); /* clear the error, so that a later call does not report it */
   (void)cudaDriverGetVersion(&driver);
   (void)cudaRuntimeGetVersion(&runtime);
   if (driver == 0)
@@ -149,12 +151,12 @@ static void say_why_not(cudaError_t error, char *why_not, size_t size)
 }
 
 /*
-  The largest possible number of hardware queues. The default of 8 is less than the number of
-  streams of a model and its communicators, and two streams in one queue wait for each other.
+  The largest possible number of hardware queues. The default is 8, but a model and its
+  communicators have more streams, and two streams in one queue wait for each other.
 */
 #define TRS_CUDA_QUEUES "32"
 
-/* GPUs that are too old are not counted. */
+/* The number of usable GPUs. GPUs that are too old are not counted. */
 static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_not_size)
 {
   struct cudaDeviceProp properties;
@@ -163,7 +165,7 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
 
   PetscFunctionBegin;
   *n_devices = 0;
-  /* CUDA reads it in its first call */
+  /* CUDA reads this variable in its first call */
   (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", TRS_CUDA_QUEUES, 0);
   error = cudaGetDeviceCount(&n_gpus);
   if (error != cudaSuccess || n_gpus == 0) {
@@ -179,8 +181,8 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
 }
 
 /*
-  A task may see one GPU of its own or all of the host's GPUs. The identities of the chosen GPUs
-  show which.
+  Choose the GPU of this task. A task may see a GPU of its own or all GPUs of the host. The
+  identities of the chosen GPUs show which case it is.
 */
 static PetscErrorCode setup_cuda(int local_rank, int local_size)
 {
@@ -198,7 +200,7 @@ static PetscErrorCode setup_cuda(int local_rank, int local_size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check if this thread has chosen or used a GPU. If not, the runtime will give it the first GPU. */
+/* Check if this thread has chosen or used a GPU. If it has not, CUDA will give it the first GPU. */
 static PetscErrorCode has_context(PetscBool *has)
 {
   static int (*get_current)(void **);
@@ -218,8 +220,9 @@ static PetscErrorCode has_context(PetscBool *has)
 }
 
 /*
-  If this thread had no GPU, it keeps the new one. Choosing the first GPU for it would use that GPU,
-  and several hundred MiB of its memory.
+  Use another GPU, and return the one that this thread had. A thread without a GPU keeps the new
+  one: to choose the first GPU for it would start a context there, with several hundred MiB of GPU
+  memory.
 */
 static PetscErrorCode use_cuda(int number, int *had)
 {
@@ -360,9 +363,9 @@ static PetscErrorCode zero_cuda(void *to, int64_t bytes, TrsStream stream)
 }
 
 /*
-  Small kernels on which other work waits run before the next thread blocks of large kernels. Large
-  kernels are on the streams compute and prefetch; moving rows from the host to a cache occupies
-  many SMs.
+  True for the streams of small kernels for which other work waits. These kernels run before the
+  next thread blocks of large kernels. Large kernels are on the streams compute and prefetch; moving
+  rows from the host to a cache occupies many SMs.
 */
 static PetscBool is_urgent(const char *name)
 {
@@ -491,7 +494,7 @@ static PetscErrorCode timed_event_create_cuda(TrsEvent *event)
 
 /*
   Create the event `zero`, from which timed events are measured. It happened when the host's clock
-  was zero_s, with an error of at most half of the fastest round's time.
+  showed zero_s, with an error of at most half of the fastest round's time.
 */
 static PetscErrorCode clock_align_cuda(void)
 {
@@ -543,8 +546,8 @@ static PetscErrorCode timed_event_read_cuda(TrsEvent event, PetscBool wait, Pets
 }
 
 /*
-  Only this thread's calls are restricted during its capture: NCCL's threads and threads that wait
-  for files are not.
+  The capture restricts only the calls of this thread. NCCL's threads, and threads that wait for
+  files, may call CUDA as usual.
 */
 static PetscErrorCode capture_start_cuda(TrsStream stream)
 {
@@ -601,7 +604,10 @@ static int64_t releases_cuda(void)
   return n_releases;
 }
 
-/* NVTX searches for a tool in the first call. Without a tool a call only tests a pointer. */
+/*
+  Name the current range for a profiler. NVTX searches for a profiler in the first call. Without one
+  a call only tests a pointer.
+*/
 static void range_cuda(const char *name)
 {
   if (name)

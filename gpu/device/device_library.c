@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #if !defined(TRS_CUDA_LIBRARIES)
-  #define TRS_CUDA_LIBRARIES "" /* the stand-in has no toolkit */
+  #define TRS_CUDA_LIBRARIES "" /* the stand-in for CUDA has no toolkit */
 #endif
 
 void *TrsCudaLibraryOpen(const char *name, char *why_not, size_t why_not_size)

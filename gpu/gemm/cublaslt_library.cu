@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static TrsCublasLt functions;      /* filled once, then constant */
-static char missing[512];          /* why the functions are missing; "": they are not */
-static bool asked_for_own = false; /* TRSHARD_GEMM=own at the last call */
+static TrsCublasLt functions; /* filled once, constant afterwards */
+/* why the functions are missing, or "" if they are not missing */
+static char missing[512];
+static bool asked_for_own = false; /* TRSHARD_GEMM=own was set at the last call */
 
 #if defined(CUDA_ON_CPU)
 static bool fill()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  cuBLASLt, opened when the first product needs it, because a CPU run does not need this library of
-  half a gigabyte. Without the library a kernel of gemm_cuda.cu is used. The stand-in for tests is
-  linked instead of opened.
+  cuBLASLt is opened when the first matrix product needs it, because a CPU run does not need this
+  library of half a gigabyte. If the library is missing, a kernel of gemm_cuda.cu is used. The
+  stand-in for tests is linked instead of opened.
 */
 #pragma once
 
@@ -25,7 +25,7 @@
   X(MatmulAlgoGetHeuristic) \
   X(Matmul)
 
-/* One pointer for each function: Matmul is cublasLtMatmul. */
+/* One pointer for each function. For example, Matmul points to cublasLtMatmul. */
 struct TrsCublasLt {
 #define TRS_CUBLASLT_POINTER(name) decltype(&cublasLt##name) name;
   TRS_CUBLASLT_FUNCTIONS(TRS_CUBLASLT_POINTER)
@@ -33,10 +33,10 @@ struct TrsCublasLt {
 };
 
 /*
-  Open cuBLASLt, once per process. Returns NULL if it is missing, or if TRSHARD_GEMM=own is in the
-  environment now, for tests. Not collective.
+  Open cuBLASLt, once per process. Returns NULL if it is missing, or if the environment now has
+  TRSHARD_GEMM=own, which tests set. Not collective.
 */
 const TrsCublasLt *TrsCublasLtOpen();
 
-/* The reason if the last call returned NULL. Borrowed. */
+/* Why the last call of TrsCublasLtOpen() returned NULL. Borrowed. */
 const char *TrsCublasLtMissing();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   cuBLASLt reads row-major matrices as their transposes: C' = op(B)' op(A)'. So our columns are its
-  rows, and its bias, one number per row, is our bias. Bias and sums have the type of C, as
-  cublasLt.h states for all types except int8 and fp8 (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-  CUBLASLT_MATMUL_DESC_BIAS_POINTER). A mask's rows of 128 bits begin at each of our rows.
+  rows. Its bias has one number per row, which is our bias per column. Bias and sums have the type
+  of C, as cublasLt.h states for all types except int8 and fp8 (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER). In a mask, each of our rows begins at a multiple of 128 bits.
 */
 #include "gpu/device/device_cuda.h"
 #include "gpu/gemm/gemm_choice_cuda.h"
@@ -13,53 +13,59 @@
 
 enum {
   TRS_GEMM_CHOICES = 256,
-  TRS_GEMM_ALGORITHMS = 8, /* the largest number that is timed */
+  TRS_GEMM_ALGORITHMS = 8, /* largest number of algorithms that are timed */
   TRS_GEMM_ROUNDS = 4,     /* timing rounds; the first round loads kernels and does not count */
   TRS_GEMM_REPEATS = 4,    /* products between two events */
   TRS_GEMM_TEXT = 8192
 };
 
 /*
-  Everything on which a choice depends, and nothing else; compared as bytes. Alignments are those of
-  addresses and strides, in bytes, up to a vector's 16.
+  All numbers on which a choice depends, without any other data. Shapes are compared as bytes.
+  Alignments are in bytes, at most 16 (a vector), and hold for the address and the stride.
 
-  The heuristic gets descriptions, layouts and preferences made from these numbers (it reads only
-  the alignment of the bias), always with the same amount of scratch. Its answer for a shape does
-  not depend on earlier questions, and it answers the same if asked again for a choice that was
-  dropped. If it has no answer, our kernel is chosen. So the bits of a product are a function of its
-  shape and alignment, on GPUs with one architecture and number of SMs, and for one version of the
-  library: cuBLASLt picks no algorithm at random, and no other stream uses its workspace.
+  cuBLASLt's heuristic gets descriptions, layouts and preferences that are made from these numbers,
+  always with the same amount of scratch memory. The heuristic uses only the alignment of the bias.
+  Its answer for a shape does not depend on earlier calls. So it gives the same answer again after a
+  choice was dropped. If it has no answer, our kernel is chosen. So the bits of a product are a
+  function of its shape and alignment, on GPUs with one architecture and number of SMs, and for one
+  version of the library: cuBLASLt picks no algorithm at random, and no other stream uses its
+  workspace.
 
-  -reproducible relies on this. All sample blocks (train/blockwise.h) have the same shapes, on any
-  rank. Their operands are the model's parameters, gradients and activations, which have the same
-  layout on all ranks, and samples that begin at multiples of a block's rows in memory of their own.
-  So all sample blocks also have the same alignments.
+  -reproducible relies on this. All sample blocks (train/blockwise.h) have the same shapes on all
+  ranks. The operands are parameters, gradients and activations, which have the same layout on all
+  ranks, and samples. The samples of a block begin at a multiple of the block's rows in their own
+  memory. So all sample blocks also have the same alignments.
 
-  A choice by time breaks this rule, so -reproducible refuses it.
+  A choice by measured time would break this rule, so -reproducible refuses it.
 */
 struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
-  int32_t operand, result; /* TrsDType of A and B, and of C and the bias */
+  int32_t operand, result; /* TrsDType of A and B; TrsDType of C and the bias */
   int32_t trans_a, trans_b, epilogue, add, alignment_a, alignment_b, alignment_c, alignment_bias;
-  int64_t mask_bits; /* distance of two rows of the mask */
+  int64_t mask_bits; /* distance between two rows of the mask, in bits */
 };
 
 struct TrsGemmChoice {
   Shape shape;
-  bool none; /* cuBLASLt has no kernel */
+  bool none; /* true if cuBLASLt has no kernel for this shape */
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t a, b, c;
   cublasLtMatmulAlgo_t algorithm;
-  int n_met;              /* number of times that the shape occurred, up to 2 */
-  int n_timed, fastest;   /* number of timed algorithms, or 0; the one that was kept, from 0 */
-  float first_ms, own_ms; /* time of the heuristic's first algorithm, and of the kept one */
+  int n_met; /* number of times that the shape occurred, counted up to 2 */
+  /* number of timed algorithms, or 0; index of the fastest algorithm, which is used */
+  int n_timed, fastest;
+  /* time of the heuristic's first algorithm, and of the algorithm that is used */
+  float first_ms, own_ms;
 };
 
 static struct {
   cublasLtHandle_t handle;
-  int gpu;             /* the handle's GPU */
-  int n_choices, last; /* number of choices; the choice used last */
-  /* choices without a kernel; choices for products with a mask or sums without one */
+  int gpu;             /* the GPU to which the handle belongs */
+  int n_choices, last; /* number of choices; index of the choice used last */
+  /*
+    number of choices without a kernel; number of choices whose kernel does not make the product's
+    mask or sums
+  */
   int n_own, n_apart;
   TrsGemmChoice choice[TRS_GEMM_CHOICES];
   char text[TRS_GEMM_TEXT];
@@ -107,7 +113,9 @@ static PetscErrorCode take_handle(const TrsCublasLt *blas)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A kernel's work in addition to the product. Not every kernel can make masks or sums. */
+/*
+  A kernel's epilogue: its work in addition to the product. Not every kernel can make masks or sums.
+*/
 enum { PLAIN, BIAS, BIAS_RELU, BIAS_RELU_MASK, MASKED, SUMS };
 static const struct {
   cublasLtEpilogue_t epilogue;
@@ -156,7 +164,7 @@ const char *TrsGemmChoicesText()
   return state.text;
 }
 
-/* The largest power of two, up to 16, that divides address and stride in bytes. */
+/* The largest power of two, up to 16, that divides both the address and the stride in bytes. */
 static int32_t alignment_of(const void *address, int64_t stride, TrsDType type)
 {
   const uintptr_t bits = reinterpret_cast<uintptr_t>(address) |
@@ -249,9 +257,9 @@ static PetscErrorCode describe(const TrsCublasLt *blas, TrsDensePrecision precis
 }
 
 /*
-  Ask the heuristic for up to `wanted` algorithms, best first. *n is 0 if there is none. The
-  pointers are set because the heuristic also reads their alignment. For a mask or sums it may
-  answer that they are not supported.
+  Get up to `wanted` algorithms from cuBLASLt's heuristic, best first. *n is 0 if there is none. The
+  pointers are set because the heuristic also reads their alignment. If the product has a mask or
+  sums, cuBLASLt may report that it does not support them.
 */
 static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, int wanted,
                           cublasLtMatmulAlgo_t *algorithm, int *n)
@@ -293,7 +301,10 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the memory that the epilogue reads or writes in addition to C. */
+/*
+  Pass the addresses of the mask, the bias or the sums, which the epilogue reads or writes in
+  addition to C.
+*/
 static PetscErrorCode set_pointers(const TrsCublasLt *blas, const TrsGemmChoice *choice, const TrsProduct *p)
 {
   const void *const bias = p->sums ? p->sums : p->bias;
@@ -308,7 +319,7 @@ static PetscErrorCode set_pointers(const TrsCublasLt *blas, const TrsGemmChoice 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute the product with an algorithm. The result goes to c. */
+/* Compute the product with the given algorithm and write it to c. */
 static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                const cublasLtMatmulAlgo_t *algorithm, const TrsProduct *p, void *c,
                                cublasStatus_t *status)
@@ -325,9 +336,10 @@ static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const 
 }
 
 /*
-  Time n algorithms on the product's own operands. Results go to separate memory, so that the real
-  product later finds its addend unchanged. All rounds are enqueued before the host waits. ms[i] is
-  algorithm i's shortest time, without the first round, or negative if the algorithm failed.
+  Time n algorithms on the product's own operands. The results are written to separate memory, so
+  that the matrix that the real product adds stays unchanged. All rounds are enqueued before the
+  host waits. ms[i] is the shortest time of algorithm i, without the first round. If the algorithm
+  failed, ms[i] is negative.
 */
 static PetscErrorCode time_algorithms(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                       const TrsProduct *p, int n, const cublasLtMatmulAlgo_t *algorithm,
@@ -368,8 +380,8 @@ static PetscErrorCode time_algorithms(const TrsCublasLt *blas, TrsStream stream,
 }
 
 /*
-  Keep the fastest algorithm. Another algorithm replaces the first only if it takes at most 0.97 of
-  its time, so that clock noise does not change a run's bits.
+  Choose the fastest algorithm. An algorithm replaces the heuristic's first one only if it takes at
+  most 0.97 of its time, so that noise in the measured times does not change a run's bits.
 */
 static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, int most, const TrsProduct *p,
                                      TrsGemmChoice *choice)
@@ -393,8 +405,8 @@ static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, 
 }
 
 /*
-  Use the heuristic's first algorithm. If it has none, our kernel makes the product, or makes the
-  mask and sums separately.
+  Use the heuristic's first algorithm. If there is no algorithm, our own kernel computes the
+  product. If only the mask or the sums are not supported, kernels of ours make them separately.
 */
 static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choice)
 {
@@ -415,9 +427,9 @@ static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choic
 }
 
 /*
-  Steps repeat, so the needed choice is most often the one after the choice used last. A new shape
-  gets a new choice. Its algorithms are timed when the shape occurs for the second time: products of
-  sequences have other shapes in every step and occur once.
+  Steps repeat their products. So the needed choice is usually the next one after the choice used
+  last. A new shape gets a new choice. Its algorithms are timed when the shape occurs for the second
+  time: products of sequences have other shapes in every step and occur once.
 */
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found)
@@ -441,7 +453,7 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
     PetscCall(choose_first(blas, choice));
     state.last = state.n_choices++;
   }
-  /* nothing can be timed during a capture */
+  /* algorithms cannot be timed during a capture */
   if (choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &untimed));
   if (choice->n_met < 2 && !untimed && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none) {
     PetscCall(set_pointers(blas, choice, p));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  cuBLASLt's choice for a product's shape: descriptions and an algorithm. Choices and the library's
-  handle are kept. They belong to the process, like the library's state. Only the main thread may
-  call these functions. Internal to gpu/.
+  The choice of a cuBLASLt algorithm for the shape of a matrix product. A choice has cuBLASLt's
+  descriptions and an algorithm. Choices and the library's handle are kept for later products. They
+  belong to the process. Only the main thread may call these functions. Internal to gpu/.
 */
 #pragma once
 
@@ -10,14 +10,17 @@
 #include "gpu/gemm/gemm_cuda.h"
 
 /*
-  A stream's scratch begins with the library's workspace; the size is NVIDIA's for its newest GPUs.
+  The first bytes of a stream's scratch memory are cuBLASLt's workspace. NVIDIA recommends this size
+  for its newest GPUs.
 */
 static const int64_t TRS_GEMM_WORKSPACE_BYTES = (int64_t)32 << 20;
 
-/* Rules for later choices. */
+/* Rules for all later choices. */
 struct TrsGemmRules {
   TrsDensePrecision precision;
-  /* number of algorithms to choose from by time; 1: use the heuristic's first */
+  /*
+    number of algorithms from which the fastest is chosen; 1 means the heuristic's first algorithm
+  */
   int most_algorithms;
 };
 
@@ -32,21 +35,21 @@ struct TrsGemmChoice;
 
 /*
   Find or make the choice for a product. *found is NULL if cuBLASLt has no kernel for it. The
-  product's operands must be valid on the stream and have one type. A mask or sums must be allowed
-  by TrsGemmCanFuse().
+  product's operands must be valid on the stream and have the same type. If the product has a mask
+  or sums, TrsGemmCanFuse() must be true.
 */
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found);
 
-/* Compute a product with its choice. */
+/* Compute a product with the choice that was found for it. */
 PetscErrorCode TrsGemmChoiceMultiply(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                      const TrsProduct *p);
 
 PetscErrorCode TrsGemmChoicesForget(const TrsCublasLt *blas);
 
 /*
-  Number of shapes for which cuBLASLt had no kernel, and of shapes for which it had none with the
-  mask or the sums.
+  Number of shapes for which cuBLASLt had no kernel. TrsGemmChoicesApart(): number of shapes for
+  which it had no kernel with the mask or the sums.
 */
 int TrsGemmChoicesOwn();
 int TrsGemmChoicesApart();
@@ -54,7 +57,10 @@ int TrsGemmChoicesApart();
 /* True if cuBLASLt may be asked for the product's mask or sums. */
 bool TrsGemmCanFuse(const TrsProduct *p);
 
-/* One line for each product whose algorithm was chosen by time, for the result file. Borrowed. */
+/*
+  One line for each product whose algorithm was chosen by time. The text goes to the result file.
+  Borrowed.
+*/
 const char *TrsGemmChoicesText();
 
 /* The matrix that is multiplied by beta. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Matrix products by cuBLASLt (gemm_choice_cuda.cu), with bias and ReLU in its epilogue. Without
-  cuBLASLt, or for shapes for which it has no kernel, our own tiled kernel is used.
+  Matrix products by cuBLASLt (gemm_choice_cuda.cu), with bias and ReLU in its epilogue. If cuBLASLt
+  is missing or has no kernel for a shape, our own tiled kernel is used.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/device/device_cuda.h"
@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 static struct {
-  bool asked;              /* the field below is set */
-  const TrsCublasLt *blas; /* NULL: our own kernel is used */
+  bool asked;              /* the field blas is set */
+  const TrsCublasLt *blas; /* NULL if our own kernel is used */
 } state;
 static TrsGemmRules rules = {TRS_PRECISION_FP32, 1};
 
@@ -27,7 +27,7 @@ PetscErrorCode TrsDensePrecisionCuda(TrsDensePrecision precision)
 {
   PetscFunctionBegin;
   PetscCall(TrsGemmChoicesForget(state.blas));
-  state.asked = false; /* the environment may have changed */
+  state.asked = false; /* read the environment again, because it may have changed */
   PetscCheck(precision == TRS_PRECISION_FP32 || library(), PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-dense_precision: tf32 and bf16 need cuBLASLt: %s", TrsCublasLtMissing());
   rules.precision = precision;
@@ -39,7 +39,7 @@ TrsDType TrsOperandTypeCuda(void)
   return rules.precision == TRS_PRECISION_BF16 ? TRS_BF16 : TRS_FP32;
 }
 
-/* cuBLASLt's mask has rows of whole 128 bits. */
+/* In cuBLASLt's mask, each row has a multiple of 128 bits. */
 int64_t TrsReluMaskBytesCuda(int64_t out)
 {
   return library() ? (out + 127) / 128 * 16 : 0;
@@ -96,9 +96,9 @@ static __device__ __forceinline__ float element(Operand<T> x, int64_t r, int64_t
 }
 
 /*
-  A thread block computes a tile of 64 x 64, and a thread 4 x 4 of it, from strips of 16 columns of
-  A and rows of B in shared memory. Sums run over k in order. A is read n / 64 times, B m / 64
-  times.
+  A thread block computes a tile of 64 x 64 elements, and each thread 4 x 4 of them. Shared memory
+  holds 16 columns of A and 16 rows of B at a time. Sums run over k in order. A is read n / 64
+  times, and B m / 64 times.
 */
 template <class T, class R>
 static __global__ void __launch_bounds__(OWN_THREADS)
@@ -144,7 +144,7 @@ template <class T, class R> static PetscErrorCode own_product(TrsStream stream, 
   const Operand<T> b = {static_cast<const T *>(p->b.data), p->trans_b ? 1 : ldb, p->trans_b ? ldb : 1};
   const R *const added = static_cast<const R *>(TrsProductAdded(p));
   R *const c = static_cast<R *>(p->c.data);
-  /* largest second dimension of a grid */
+  /* largest second dimension of a CUDA grid */
   const int64_t tiles_m = (p->m + TILE - 1) / TILE, most = 65535;
 
   PetscFunctionBegin;
@@ -163,15 +163,15 @@ template <class T, class R> static PetscErrorCode own_product(TrsStream stream, 
 
 /* --- any product --- */
 
-/* Row stride, in elements, of a stored operand's bf16 copy. Rows begin at multiples of 16 bytes. */
+/* Row stride, in elements, of the bf16 copy of an operand. Rows begin at multiples of 16 bytes. */
 static int64_t bf16_stride(int64_t cols)
 {
   return (cols + 7) / 8 * 8;
 }
 
 /*
-  Convert fp32 operands to bf16 in the stream's scratch, after the library's workspace. Rounding is
-  the same as for the CPU's products.
+  Convert fp32 operands to bf16 in the stream's scratch memory, behind cuBLASLt's workspace.
+  Rounding is the same as in the CPU's products.
 */
 static PetscErrorCode narrow_operands(TrsStream stream, TrsProduct *p)
 {
@@ -211,7 +211,7 @@ PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *product, bool 
   PetscCheck(p.bias || p.activation == TRS_ACTIVATION_NONE, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "a product's activation without a bias");
   if (p.m <= 0 || p.n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (p.k <= 0) /* without samples nothing is read, but operand types may differ */
+  if (p.k <= 0) /* without samples the operands are not read, and their types may differ */
     p.a.type = p.b.type = p.c.type;
   else if (rules.precision == TRS_PRECISION_BF16)
     PetscCall(narrow_operands(stream, &p));
