@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* for SEEK_DATA. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* needed for SEEK_DATA. NOLINT(bugprone-reserved-identifier) */
 #include "io/atomic_file.h"
 
 #include <dirent.h>
@@ -55,7 +55,7 @@ int TrsWriteFully(int fd, const void *data, int64_t bytes, int64_t offset)
   return 0;
 }
 
-/* Check for a name of the form ".<prefix>...<16 hex digits>.tmp". */
+/* True if the name has the form ".<prefix>...<16 hex digits>.tmp". */
 static PetscBool is_temporary(const char *name, const char *prefix)
 {
   size_t n = strlen(name), n_prefix = strlen(prefix), n_suffix = sizeof(suffix) - 1;
@@ -107,7 +107,9 @@ PetscErrorCode TrsAtomicTarget(const char *path, char **target)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the file that a path names, and its folder and name. The folder of "run.h5" is ".". */
+/*
+  Find the file that a path names, and split it into folder and name. The folder of "run.h5" is ".".
+*/
 static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const char **base)
 {
   const char *slash;
@@ -123,9 +125,9 @@ static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const ch
 }
 
 /*
-  Lock a temporary file that was just made. Returns false if a cleaner opened the file before this
-  lock and removes it as a left-over; the caller must then make another file. On a file system
-  without locks, cleaners remove nothing.
+  Lock a temporary file that was just made. A cleaner may have opened the file before this lock, and
+  then removes it as a left-over. In this case the function returns false, and the caller must make
+  another file. On a file system without locks, cleaners remove nothing.
 */
 static PetscBool lock_new_file(int fd)
 {
@@ -147,8 +149,10 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
   *file = (TrsAtomicFile){.fd = -1};
   PetscCall(split_path(path, file, &base));
   there = stat(path, &status) == 0;
-  /* Check the name here, because the temporary file's name may be shorter; only the rename would
-     then fail. */
+  /*
+    The temporary file's name may be shorter than the final name. So check the final name here,
+    because otherwise only the rename would fail.
+  */
   PetscCheck(there || (errno != ENAMETOOLONG && errno != ELOOP), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%.*s%s cannot be created: %s", TRS_MAX_SHOWN, path, strlen(path) > TRS_MAX_SHOWN ? "..." : "",
              strerror(errno));
@@ -201,7 +205,7 @@ PetscErrorCode TrsAtomicTry(const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy one run of written bytes from `at` to `end`. Returns 0 or an errno. */
+/* Copy the contiguous bytes from offset `at` to offset `end`. Returns 0 or an errno. */
 static int copy_run(int from, int to, int64_t at, int64_t end)
 {
   char block[1 << 16];
@@ -226,7 +230,7 @@ PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from)
   while (!error && end < size) {
     int64_t at = lseek(from, end, SEEK_DATA);
 
-    if (at < 0 && errno == ENXIO) break; /* only a hole is left, up to the end */
+    if (at < 0 && errno == ENXIO) break; /* up to the end there is only a hole */
     end = at < 0 ? -1 : lseek(from, at, SEEK_HOLE);
     error = end < 0 ? errno : copy_run(from, file->fd, at, end);
   }
@@ -254,7 +258,7 @@ PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file)
   status = fsync(fd);
   error = errno;
   (void)close(fd);
-  /* A file system that cannot flush folders returns EINVAL. */
+  /* EINVAL means that the file system cannot flush folders. */
   PetscCheck(status == 0 || error == EINVAL, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s is written, but its folder cannot be flushed to disk: %s", file->path, strerror(error));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -265,7 +269,10 @@ PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file)
   PetscFunctionBegin;
   PetscCheck(fsync(file->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be flushed to disk: %s",
              file->path, strerror(errno));
-  /* HDF5 readers take a shared lock. A reader that finds the renamed file must get it at once. */
+  /*
+    HDF5 readers take a shared lock. A reader that opens the renamed file must get this lock at
+    once.
+  */
   (void)flock(file->fd, LOCK_SH);
   PetscCheck(rename(file->temporary, file->path) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s cannot be put in place: %s", file->path, strerror(errno));

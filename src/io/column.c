@@ -8,7 +8,7 @@
 
 enum {
   TRS_VALUE_BYTES = 8,
-  TRS_FEW_BYTES = 512, /* most columns never exceed this */
+  TRS_FEW_BYTES = 512, /* most columns need at most this many bytes */
   TRS_BLOCK_BYTES = TRS_COLUMN_BLOCK_ROWS * TRS_VALUE_BYTES
 };
 
@@ -19,7 +19,7 @@ void TrsSpillClose(TrsSpill *spill)
   spill->n_blocks = 0;
 }
 
-/* The temporary file loses its name at once. */
+/* Open the spill file. Its name is removed at once. */
 PetscBool TrsSpillOpen(TrsSpill *spill)
 {
   TrsAtomicFile file;
@@ -29,7 +29,7 @@ PetscBool TrsSpillOpen(TrsSpill *spill)
     spill->fd = file.fd;
     file.fd = -1;
   } else {
-    TrsErrorClear(); /* rows then stay in memory */
+    TrsErrorClear(); /* then rows stay in memory */
   }
   (void)TrsAtomicDiscard(&file);
   return (PetscBool)(spill->fd >= 0);
@@ -50,7 +50,7 @@ static int64_t tail_rows(const TrsColumn *column)
   return column->rows - column->n_spilled * TrsColumnBlockRows(column);
 }
 
-/* If possible, move the first block of the tail to the spill file. */
+/* If possible, move the first block of the column's tail to the spill file. */
 static PetscErrorCode spill_block(TrsColumn *column, TrsSpill *spill)
 {
   const int64_t block_bytes = TrsColumnBlockRows(column) * TrsColumnRowBytes(column);
@@ -73,8 +73,10 @@ PetscErrorCode TrsColumnAppend(TrsColumn *column, TrsSpill *spill, const void *v
   int64_t n = tail_rows(column);
 
   PetscFunctionBegin;
-  /* A block is moved only when another row follows, so the last row always stays in memory. After a
-     failure, the next try is one block later. */
+  /*
+    A block is moved only when another row follows, so the last row always stays in memory. If a
+    move fails, the next attempt is made one block later.
+  */
   while (n >= block_rows && n % block_rows == 0) {
     PetscCall(spill_block(column, spill));
     if (tail_rows(column) == n) break;

@@ -13,15 +13,16 @@
 #include <sys/resource.h>
 
 /*
-  Limits for open files: files read only by a descriptor, and files that HDF5 reads. Files of the
-  first kind also take at most this fraction of the files that the process may have open.
+  Limits for the number of open files: files that are read only with a descriptor, and files that
+  HDF5 reads. In addition, the first kind uses at most 1/TRS_OPEN_PART of the descriptors that the
+  process may have.
 */
 enum { TRS_OPEN_PLAIN = 256, TRS_OPEN_BY_HDF5 = 4, TRS_OPEN_PART = 4 };
 
-/* bytes of lengths to check, over all files */
+/* bytes of lengths that are checked when a dataset is opened, over all files */
 static const int64_t max_checked_bytes = (int64_t)256 << 20;
 
-/* The open files of one kind. */
+/* The open files of one kind: read with a descriptor, or by HDF5. */
 typedef struct {
   int n, limit;
   TrsDatasetFile *file[TRS_OPEN_PLAIN];
@@ -30,21 +31,22 @@ typedef struct {
 struct TrsDatasetImpl {
   TrsDatasetInfo info;
   char *path;
-  char **paths; /* one block of memory */
+  char **paths; /* all paths, in one block of memory */
   TrsDatasetFile *file;
-  int64_t *first_sample, *first_value; /* [n_files + 1] */
+  /* [n_files + 1] index of each file's first sample and first value */
+  int64_t *first_sample, *first_value;
   int64_t *num_embeddings;
   int *dense_column;
-  /* The lock protects the lists of open files and each file's number of users. */
+  /* The lock protects the lists of open files and the number of users of each file. */
   pthread_mutex_t lock;
-  pthread_cond_t released; /* signalled when a file is no longer used */
+  pthread_cond_t released; /* signalled when no call uses a file any longer */
   TrsOpenFiles plain, by_hdf5;
   int64_t n_uses;
 };
 
 /* --- open files --- */
 
-/* Find the least recently used open file that no call uses, or -1 if all are in use. */
+/* Find the least recently used open file that no call uses. Returns -1 if all files are in use. */
 static int find_idle(const TrsOpenFiles *open)
 {
   int oldest = -1;
@@ -59,7 +61,7 @@ static int find_idle(const TrsOpenFiles *open)
 }
 
 /*
-  Make room for one more file of this kind by closing one. If all are in use, wait for another
+  If the limit of this kind is reached, close one file. If all files are in use, wait for another
   thread. The caller must hold the lock.
 */
 static void make_room(TrsDataset dataset, TrsOpenFiles *open)
@@ -118,8 +120,8 @@ static void release_file(TrsDataset dataset, TrsDatasetFile *file)
 /* --- runs over several files --- */
 
 /*
-  Find the file that holds a row. first [n_files + 1] is each file's first row. The row after the
-  last one belongs to the last file.
+  Find the file that has a given row. first [n_files + 1] is the first row of each file. The row
+  after the last row belongs to the last file.
 */
 static int file_of(const int64_t *first, int n_files, int64_t row)
 {
@@ -136,15 +138,15 @@ static int file_of(const int64_t *first, int n_files, int64_t row)
   return lo;
 }
 
-/* Runs that must still be read. In the first run, the rows before `done` have already been read. */
+/* The runs that must still be read. Rows of the first run before `done` have already been read. */
 typedef struct {
   const TrsRowRun *run;
   int64_t n, done;
 } TrsRunsLeft;
 
 /*
-  The part of the remaining runs that lies in one file: whole runs, or a piece of a run that covers
-  several files.
+  The part of the remaining runs that lies in one file: whole runs, or a piece of a run that extends
+  over several files.
 */
 typedef struct {
   int file;
@@ -204,7 +206,7 @@ PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const T
     if (at.time) at.time += part.rows;
     at.lengths += part.rows * info->n_features;
     at.offsets += part.rows + part.n;
-    /* The end in this file is the beginning in the next. */
+    /* The offset at the end of this file's piece is also the first offset of the next piece. */
     if (left.done > 0) at.offsets--;
   }
   return PETSC_SUCCESS;
@@ -249,7 +251,8 @@ static PetscErrorCode try_file(void *context)
 }
 
 /*
-  Check a file. If it is suspicious, a child process tries it first, so that it does no harm here.
+  Check a file. If it is suspicious, a child process tries it first, so that a damaged file cannot
+  crash this process.
 */
 static PetscErrorCode check_file(TrsDatasetFile *file, PetscBool suspicious)
 {
@@ -264,7 +267,10 @@ static PetscErrorCode check_file(TrsDatasetFile *file, PetscBool suspicious)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that a part has the same columns in a file as in the first file, or is missing in both. */
+/*
+  Check that a part of a file has the same columns as in the first file, or that it is missing in
+  both files.
+*/
 static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDatasetFile *first,
                                     TrsColumnKind kind)
 {
@@ -296,7 +302,7 @@ static PetscErrorCode check_labels(const TrsDatasetFile *file, const TrsDatasetF
 }
 
 /*
-  Check that a file has the same features in the same order, and the same parts, as the first file.
+  Check that a file has the same features in the same order as the first file, and the same parts.
 */
 static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatasetFile *first)
 {
@@ -338,7 +344,7 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
   for (int f = 0; f < file->n_features; f++) {
     const int64_t range = file->num_embeddings[f], so_far = dataset->num_embeddings[f];
 
-    /* 0: ids have no bound */
+    /* 0 means that ids have no bound */
     if (k > 0 && range > 0 && (so_far == 0 || range <= so_far)) continue;
     dataset->num_embeddings[f] = range;
   }
@@ -359,7 +365,10 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute each file's place and everything else that needs all files. */
+/*
+  Set the first sample and the first value of each file, and all facts about the dataset that depend
+  on all files.
+*/
 static void place_files(TrsDataset dataset)
 {
   TrsDatasetInfo *info = &dataset->info;
@@ -385,7 +394,10 @@ static void place_files(TrsDataset dataset)
   info->has_time = (PetscBool)(first->column[TRS_COLUMN_TIME].rows >= 0);
 }
 
-/* Add rank 0's sums for the mean lengths. The checked samples represent the whole file. */
+/*
+  Compute the mean lengths from rank 0's sums. The checked samples stand for all samples of the
+  file.
+*/
 static PetscErrorCode add_lengths(TrsDataset dataset, int k, double *sums)
 {
   const TrsDatasetInfo *info = &dataset->info;
@@ -401,8 +413,8 @@ static PetscErrorCode add_lengths(TrsDataset dataset, int k, double *sums)
 }
 
 /*
-  Open the files of dataset->paths one after the other. `suspicious` is true on the first rank that
-  opens them, which checks everything.
+  Open the files of dataset->paths one after the other. `suspicious` is true on the rank that opens
+  them first; this rank checks everything.
 */
 static PetscErrorCode open_files(TrsDataset dataset, PetscBool suspicious)
 {

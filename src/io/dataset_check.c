@@ -12,7 +12,7 @@ enum { TRS_MAX_FEATURES = 1000000 };
 
 #define CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
-/* Name the source of a part's expected number of rows, for messages. */
+/* The text for messages that tells from where a part's expected number of rows is known. */
 static const char *rows_are(TrsColumnKind kind)
 {
   if (kind == TRS_COLUMN_OFFSETS) return ": attribute num_samples, and 1";
@@ -20,8 +20,8 @@ static const char *rows_are(TrsColumnKind kind)
 }
 
 /*
-  Open one part and compare its type and shape with the format. ndim 0 accepts one or two
-  dimensions, rows < 0 and cols < 0 accept any number.
+  Open one part and compare its type and shape with the format. If ndim is 0, one or two dimensions
+  are accepted. If rows or cols is negative, any number is accepted.
 */
 static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, const char *name,
                                   H5T_class_t type_class, int ndim, int64_t rows, int64_t cols)
@@ -56,8 +56,8 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
 }
 
 /*
-  Choose the way to read the part: directly, directly and widened, or by HDF5. Direct reading needs
-  chunks that hold whole rows.
+  Choose how the part is read: directly, directly with conversion to int64, or by HDF5. Direct
+  reading needs chunks that consist of whole rows.
 */
 static PetscErrorCode place_column(const TrsHDF5File *h5, TrsColumn *column, hid_t memory)
 {
@@ -75,7 +75,10 @@ static PetscErrorCode place_column(const TrsHDF5File *h5, TrsColumn *column, hid
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Choose the smallest type that holds the column's ids. For uint64 the type holds their bits. */
+/*
+  Choose the smallest type that holds the column's ids. For uint64 the type keeps all 64 bits
+  unchanged.
+*/
 static hid_t value_type(TrsColumn *column)
 {
   const hid_t type = H5Dget_type(column->id);
@@ -101,7 +104,9 @@ static int by_name(const void *a, const void *b)
   return order ? order : x->place - y->place;
 }
 
-/* Check that no name of a `what` (feature, label) is empty or occurs twice. */
+/*
+  Check that no name is empty or occurs twice. `what` is the word for messages: feature or label.
+*/
 static PetscErrorCode check_names(const TrsHDF5File *file, const char *what, int n, char **names)
 {
   TrsNamed *sorted;
@@ -144,8 +149,8 @@ static PetscErrorCode check_features(TrsDatasetFile *file, hid_t sparse)
 }
 
 /*
-  Open /labels: one dimension with one label per sample, or two dimensions with named labels, whose
-  names are an attribute.
+  Open /labels. It has one dimension with one label per sample, or two dimensions with named labels.
+  The names are an attribute.
 */
 static PetscErrorCode open_labels(TrsDatasetFile *file)
 {
@@ -226,7 +231,10 @@ static PetscErrorCode place_columns(TrsDatasetFile *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep the file open in HDF5 only if HDF5 must read it. The descriptor always stays open. */
+/*
+  If HDF5 must read parts of the file, keep the file open in HDF5. If not, close it in HDF5. The
+  descriptor always stays open.
+*/
 static PetscErrorCode keep_what_reads(TrsDatasetFile *file)
 {
   PetscFunctionBegin;
@@ -295,7 +303,7 @@ PetscErrorCode TrsDatasetFileCheckLengths(TrsDatasetFile *file, int64_t max_byte
 
   PetscFunctionBegin;
   *seen = 0;
-  /* Read only every step-th block and the ends of a long file. */
+  /* In a long file, read only every step-th block, and the blocks at both ends. */
   while (n_samples / step * bytes_per_sample > max_bytes) step++;
   PetscCall(TrsAlloc(samples_at_once * file->n_features, sizeof(*rows.lengths), &rows.lengths));
   PetscCall(TrsAlloc(samples_at_once + 1, sizeof(*rows.offsets), &rows.offsets));

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 /*
-  Read rows first .. first+n-1 by HDF5, converted to the memory type. The caller must hold the lock.
+  Read rows first to first+n-1 by HDF5, which converts them to the memory type. The caller must hold
+  the lock.
 */
 static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64_t n, void *data,
                                    const char *path, TrsFault *fault)
@@ -30,8 +31,8 @@ static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64
 }
 
 /*
-  Widen n int32 in the upper half of an array of n int64. Each number is read before it is
-  overwritten.
+  Convert n int32 to int64 in place. The int32 are in the upper half of an array of n int64. Each
+  number is read before it is overwritten.
 */
 static void widen_in_place(int64_t *values, int64_t n)
 {
@@ -71,15 +72,15 @@ static PetscErrorCode read_rows(const TrsDatasetFile *file, const TrsColumn *col
 }
 
 /*
-  TRS_WINDOW_BYTES is the largest joint read, onto the stack. A gap between runs is also read if its
-  bytes can be copied in less time than another call takes.
+  TRS_WINDOW_BYTES is the largest joint read. Its buffer is on the stack. A gap between runs is read
+  as well if this takes less time than another call.
 */
 enum { TRS_WINDOW_BYTES = 1 << 17, TRS_GAP_DIRECT = 1 << 12, TRS_GAP_HDF5 = 1 << 16 };
 
 /*
-  Copy runs of rows, each longer by `more`, one after the other to data. Runs of values come from
-  the file's offsets, which may be unchecked. So only a run that begins after the end of the
-  previous run shares a read with it.
+  Copy runs of rows one after the other to data. Each run has `more` rows in addition. Runs of
+  values come from the file's offsets, which may be unchecked. So a run is read together with the
+  previous run only if it begins after the end of that run.
 */
 static PetscErrorCode gather_rows(const TrsDatasetFile *file, TrsColumnKind kind, int64_t n_runs,
                                   const TrsRowRun *run, int64_t more, void *data, TrsFault *fault)
@@ -114,7 +115,7 @@ static PetscErrorCode gather_rows(const TrsDatasetFile *file, TrsColumnKind kind
 }
 
 /*
-  Do all lengths and offsets agree? check_lengths() then skips its search. These loops have no
+  True if all lengths and offsets agree. Then check_lengths() skips its search. The loops have no
   branch. Sums of 32 bits are exact if the lengths are small, which a bitwise or of all lengths
   shows.
 */
@@ -281,7 +282,7 @@ PetscErrorCode TrsDatasetFileWake(TrsDatasetFile *file, TrsFault *fault)
 PetscErrorCode TrsDatasetFileFree(TrsDatasetFile *file)
 {
   PetscFunctionBegin;
-  if (file->h5.path) TrsDatasetFileRest(file); /* otherwise the file was never open */
+  if (file->h5.path) TrsDatasetFileRest(file); /* if path is NULL, the file was never open */
   for (int k = 0; k < TRS_N_COLUMNS; k++) PetscCall(TrsExtentFree(&file->column[k].extent));
   PetscCall(PetscFree(file->features));
   PetscCall(PetscFree(file->num_embeddings));

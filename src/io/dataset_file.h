@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One file of a dataset: the checks when it is opened, and the reading of its rows. Internal to io/.
+  One file of a dataset: its checks when it is opened, and the reading of its rows. Internal to io/.
 
-  HDF5 checks a file once. From then on, plainly stored parts are read only by a descriptor, and
-  HDF5 is closed. HDF5 reads filtered and converted parts. Both can be closed and opened again at
-  any time, by any thread, at the cost of open(2) or of H5Fopen() and H5Dopen().
+  A file is checked once with HDF5. Afterwards plainly stored parts are read with a descriptor, and
+  HDF5 closes the file. If the file has filtered or converted parts, HDF5 keeps it open and reads
+  these parts. Any thread can close and reopen the descriptor and HDF5's file at any time. This
+  costs an open(2), or an H5Fopen() and H5Dopen().
 */
 #pragma once
 
@@ -27,13 +28,14 @@ typedef enum {
 
 /* One HDF5 dataset of the file. */
 typedef struct {
-  const char *name; /* without the leading slash */
+  const char *name; /* name without the leading slash */
   hid_t id;         /* valid while the dataset is open */
   hid_t memory;     /* element type in memory */
-  int64_t rows;     /* -1 if absent */
+  int64_t rows;     /* number of rows, or -1 if the part is absent */
   int cols, ndim, memory_bytes;
-  PetscBool is_unsigned64; /* uint64 in the file: its 64 bits are read unchanged */
-  PetscBool widen;         /* int32 in the file: read directly and widened to int64 */
+  PetscBool is_unsigned64; /* true if the file has uint64; its 64 bits are read unchanged */
+  /* true if the file has int32 that is read directly and converted to int64 */
+  PetscBool widen;
   TrsExtent extent;
 } TrsColumn;
 
@@ -50,12 +52,13 @@ typedef struct {
   int n_features;
   char **features;
   int64_t *num_embeddings;
-  char **label_names;                /* [columns of /labels], or NULL if labels are [N] */
-  int64_t first_sample, first_value; /* the file's place among the dataset's samples and values */
-  PetscBool by_hdf5;                 /* HDF5 keeps the file open */
-  TrsStamp stamp;                    /* state of the file when it was checked */
+  char **label_names; /* [columns of /labels]; NULL if /labels has one dimension */
+  /* index of the file's first sample and first value in the dataset */
+  int64_t first_sample, first_value;
+  PetscBool by_hdf5; /* true if HDF5 keeps the file open */
+  TrsStamp stamp;    /* properties of the file when it was checked */
   int64_t last_used;
-  int users; /* calls that now read the file and keep it open */
+  int users; /* number of calls that read the file now and keep it open */
 } TrsDatasetFile;
 
 /*
@@ -67,32 +70,32 @@ PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file);
 /*
   TrsDatasetFileCheckLengths - Compare lengths with offsets over the whole file.
 
-  If the lengths are longer than max_bytes, only some blocks and the ends are checked. Not
-  collective, not under the lock. Call this after TrsDatasetFileCheck() and before the file gets its
-  place among the others.
+  If the lengths have more than max_bytes bytes, only some blocks and both ends are checked. Not
+  collective, not under the lock. It must be called after TrsDatasetFileCheck() and before
+  first_sample and first_value are set.
 
-  Out: sums  [n_features] the checked lengths are added
+  Out: sums  [n_features] the lengths of the checked samples are added to it
        seen  number of samples checked
 */
 PetscErrorCode TrsDatasetFileCheckLengths(TrsDatasetFile *file, int64_t max_bytes, double *sums,
                                           int64_t *seen);
 
-/* From now on, read ids as int64, even if they are int32 in the file. */
+/* From now on, convert ids to int64 when they are read, even if the file has int32. */
 void TrsDatasetFileWidenIds(TrsDatasetFile *file);
 
 TrsStamp TrsFileStamp(int fd); /* all zeros if there is no file */
 
 /*
-  Close descriptor and HDF5 (Rest), or open them again (Wake). Any thread, not under the lock.
-  Faults: IO, DATA if the file has changed since it was checked.
+  Rest closes the descriptor and HDF5's file. Wake opens them again. Any thread, not under the lock.
+  Faults: IO, and DATA if the file has changed since it was checked.
 */
 void TrsDatasetFileRest(TrsDatasetFile *file);
 PetscErrorCode TrsDatasetFileWake(TrsDatasetFile *file, TrsFault *fault);
 PetscErrorCode TrsDatasetFileFree(TrsDatasetFile *file);
 
 /*
-  Read runs within this file, like TrsDatasetReadSamples() and TrsDatasetReadValues(). Rows and
-  offsets count from the dataset's first.
+  Read runs within this file, like TrsDatasetReadSamples() and TrsDatasetReadValues(). Indices of
+  rows and offsets count from the beginning of the dataset.
 */
 PetscErrorCode TrsDatasetFileReadSamples(TrsDatasetFile *file, int64_t n_runs, const TrsRowRun *run,
                                          const TrsSampleRows *to, TrsFault *fault);

@@ -11,7 +11,7 @@
 
 /* Names stored one after the other, each with its final 0. */
 typedef struct {
-  int n, bytes, room; /* int, like MPI's counts */
+  int n, bytes, room; /* int, like the counts in MPI */
   char *text;
 } TrsNames;
 
@@ -49,7 +49,7 @@ static PetscErrorCode add_matches(TrsNames *names, const char *pattern)
              pattern);
   PetscCheck(status == 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: the pattern cannot be looked up: %s",
              pattern, errno ? strerror(errno) : "no memory");
-  /* This order is the same in every locale. */
+  /* This order does not depend on the locale. */
   qsort(found.gl_pathv, found.gl_pathc, sizeof(*found.gl_pathv), by_bytes);
   for (size_t i = 0; i < found.gl_pathc; i++) PetscCall(add_name(names, found.gl_pathv[i]));
   globfree(&found);

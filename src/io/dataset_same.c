@@ -5,12 +5,16 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The samples of a probe, and the most ids that a probe reads. */
+/* Number of samples in a probe, and the largest number of ids that a probe reads. */
 enum { TRS_PROBE_SAMPLES = 64, TRS_PROBE_IDS = 1 << 14, TRS_FILE_FACTS = 3 };
 
-/* A number that must be equal on all ranks, and its description. A hash is not printed. */
+/*
+  A fact: a number that must be equal on all ranks, and its description. Messages do not print a
+  hash.
+*/
 typedef struct {
-  const char *path, *what, *name; /* name: the part of the file that `value` describes, or "" */
+  /* name: the part of the file that `value` describes, or "" for the whole file */
+  const char *path, *what, *name;
   PetscBool is_hash;
   int64_t value;
 } TrsFact;
@@ -31,7 +35,7 @@ static void add_hash(TrsFacts *facts, const char *path, uint64_t value, const ch
   facts->fact[facts->n - 1].is_hash = PETSC_TRUE;
 }
 
-/* Find the first fact in which this rank differs from rank 0. */
+/* Raise an error for the first fact that differs between this rank and rank 0. */
 static PetscErrorCode compare(int rank, const TrsFacts *facts, const int64_t *theirs)
 {
   char host[MPI_MAX_PROCESSOR_NAME];
@@ -51,7 +55,10 @@ static PetscErrorCode compare(int rank, const TrsFacts *facts, const int64_t *th
           fact[i].path, rank, host, fact[i].value, fact[i].what, fact[i].name, theirs[i]);
 }
 
-/* Compare the facts of all ranks, and free them. Every rank must have as many facts. Collective. */
+/*
+  Compare the facts of all ranks, and free them. Every rank must pass the same number of facts.
+  Collective.
+*/
 static PetscErrorCode agree_on(MPI_Comm comm, TrsFacts *facts)
 {
   PetscErrorCode ierr;
@@ -70,7 +77,10 @@ static PetscErrorCode agree_on(MPI_Comm comm, TrsFacts *facts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compare the numbers of features and columns, and each file's rows. */
+/*
+  Compare the number of features, the number of columns of each part, and the numbers of samples and
+  ids of each file.
+*/
 static PetscErrorCode agree_on_sizes(MPI_Comm comm, const TrsDatasetInfo *info, const TrsDatasetFile *file)
 {
   TrsFacts facts = {0};
@@ -96,8 +106,8 @@ static PetscErrorCode agree_on_sizes(MPI_Comm comm, const TrsDatasetInfo *info, 
 }
 
 /*
-  Hash names with their final 0, so that "ab", "c" differs from "a", "bc". Without names the hash is
-  0.
+  Hash names with their final 0, so that "ab", "c" gives another hash than "a", "bc". Without names
+  the hash is 0.
 */
 static uint64_t hash_names(int n, const char *const *names)
 {
@@ -108,7 +118,8 @@ static uint64_t hash_names(int n, const char *const *names)
 }
 
 /*
-  Compare names and num_embeddings, after the numbers of features and labels; then the files' sizes.
+  Compare names and num_embeddings, and then the sizes of the files. The numbers of features and
+  labels must be equal already.
 */
 static PetscErrorCode agree_on_names(MPI_Comm comm, const TrsDatasetInfo *info, const TrsDatasetFile *file)
 {
@@ -125,7 +136,7 @@ static PetscErrorCode agree_on_names(MPI_Comm comm, const TrsDatasetInfo *info, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add an array to a hash. NULL if the dataset lacks the array. */
+/* Add the bytes of an array to a hash. data is NULL if the dataset does not have the array. */
 static void mix(uint64_t *hash, const void *data, int64_t bytes)
 {
   if (data) *hash = XXH3_64bits_withSeed(data, (size_t)bytes, *hash);
@@ -173,7 +184,7 @@ static PetscErrorCode free_probe(TrsProbe *probe)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Hash samples first .. first+n-1 with their first ids. */
+/* Hash samples first to first+n-1 and their first ids. */
 static void hash_samples(TrsDataset dataset, const TrsDatasetInfo *info, int64_t first, int64_t n,
                          const TrsProbe *probe, uint64_t *hash, TrsFault *fault)
 {
@@ -189,7 +200,7 @@ static void hash_samples(TrsDataset dataset, const TrsDatasetInfo *info, int64_t
   mix(hash, rows->weights, n * (int64_t)sizeof(*rows->weights));
   mix(hash, rows->group, n * (int64_t)sizeof(*rows->group));
   mix(hash, rows->time, n * (int64_t)sizeof(*rows->time));
-  /* Unchecked offsets may have any value. */
+  /* The offsets are unchecked and may have any value. */
   if (ids.first < 0 || ids.n <= 0 || ids.first > info->num_values - ids.n) return;
   if (TrsDatasetReadValues(dataset, 1, &ids, probe->ids, probe->weights, fault) != PETSC_SUCCESS) return;
   mix(hash, probe->ids, ids.n * info->value_bytes);

@@ -9,11 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A call that fails here succeeded in an earlier check, so the file has changed or is damaged. */
+/*
+  Check a call that succeeded in an earlier check. If it fails here, the file has changed or is
+  damaged.
+*/
 #define CALL_HDF5(call) \
   PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "a dataset is damaged: %s%s", #call, TrsHDF5Error())
 
-enum { TRS_STAGE_BYTES = 1 << 16 }; /* a buffer on the stack */
+enum { TRS_STAGE_BYTES = 1 << 16 }; /* size of a buffer on the stack */
 
 static PetscErrorCode get_chunk_offsets(hid_t dataset, TrsExtent *extent)
 {
@@ -106,8 +109,8 @@ PetscErrorCode TrsExtentFree(TrsExtent *extent)
 }
 
 /*
-  A rectangle inside one chunk: the offset of its first element, and the distance between rows in
-  the file (pitch) and in memory (stride), in bytes.
+  A piece: a rectangle inside one chunk. It has the file offset of its first element, and the
+  distance between rows in the file (pitch) and in memory (stride), all in bytes.
 */
 typedef struct {
   int64_t offset, rows, row_bytes, pitch, stride;
@@ -137,7 +140,9 @@ static int read_piece(int fd, const TrsPiece *p, char *data)
   return 0;
 }
 
-/* Write only the piece's bytes, because the bytes between its rows may belong to another rank. */
+/*
+  Write only the piece's own bytes, because the bytes between its rows may belong to another rank.
+*/
 static int write_piece(int fd, const TrsPiece *p, const char *data)
 {
   char stage[TRS_STAGE_BYTES];
@@ -166,7 +171,9 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* Make the piece from (row, col) to the border of the chunk or of the rectangle. */
+/*
+  Make the piece that begins at (row, col) and ends at the border of the chunk or of the rectangle.
+*/
 static TrsPiece piece_at(const TrsExtent *extent, int64_t row, int64_t row_end, int64_t col, int64_t col_end,
                          int64_t stride)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Extents give the file offsets of an unfiltered dataset's elements, so that the program reads and
-  writes them without HDF5. Direct access is faster, works on any thread, and needs neither a lock
-  nor a collective call that a failing rank could leave. Internal to io/.
+  writes them without HDF5. Direct access is faster, works on any thread, and needs no lock. It also
+  needs no collective call, in which other ranks would wait if one rank fails. Internal to io/.
 
-  A dataset is cut into chunks of chunk_rows x chunk_cols (one chunk if it is contiguous). Each
-  chunk is contiguous in the file, row by row. The last chunks are padded to full size.
+  A dataset is cut into chunks of chunk_rows x chunk_cols elements. A contiguous dataset has one
+  chunk. Each chunk is contiguous in the file, row by row. The last chunks are padded to full size.
 */
 #pragma once
 
@@ -16,11 +16,14 @@
 #include <stdint.h>
 
 typedef struct {
-  int64_t rows, cols; /* cols is 1 for one dimension */
+  int64_t rows, cols; /* cols is 1 if the dataset has one dimension */
   int64_t element_bytes;
   int64_t chunk_rows, chunk_cols;
-  int64_t n_bands; /* chunks side by side */
-  /* [row chunks * n_bands] file offset of each chunk, or NULL if HDF5 must read it */
+  int64_t n_bands; /* number of chunks side by side */
+  /*
+    [number of chunks along the rows * n_bands] file offset of each chunk; NULL if HDF5 must read
+    the dataset
+  */
   int64_t *offset;
 } TrsExtent;
 
@@ -29,7 +32,7 @@ typedef struct {
 
   Not collective.
 
-  In:     memory  the element type to read. If the file has another type, or filters, offset stays
+  In:     memory  the element type in memory. If the file has another type, or filters, offset stays
                   NULL
   Out:    extent  free with TrsExtentFree()
   Errors: DATA
@@ -47,12 +50,12 @@ PetscErrorCode TrsExtentFree(TrsExtent *extent);
 PetscErrorCode TrsExtentCheck(const TrsExtent *extent, const char *path, const char *name,
                               int64_t file_bytes);
 
-/* Are all rows contiguous? */
+/* True if all rows are contiguous, one after the other. */
 PetscBool TrsExtentIsWhole(const TrsExtent *extent);
 
 /*
   Read rows row .. row+rows-1 and columns col .. col+cols-1 into [rows, cols] without gaps. Any
-  thread. Returns 0, an errno, or ENODATA if the file ends early.
+  thread may call it. Returns 0, an errno, or ENODATA if the file ends early.
 */
 int TrsExtentRead(int fd, const TrsExtent *extent, int64_t row, int64_t rows, int64_t col, int64_t cols,
                   void *data);

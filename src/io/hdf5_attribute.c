@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reading of strings and integers in attributes of other programs' files. */
+/* Reads strings and integers from attributes in files of other programs. */
 #include "io/hdf5_util.h"
 
 #include <inttypes.h>
@@ -9,7 +9,8 @@
 static const hsize_t max_attribute_bytes = (hsize_t)64 << 20;
 
 /*
-  Open an attribute. *id is -1 if it is missing and may be. `where` is "" for the root, or "sparse".
+  Open an attribute. If it is missing and may be missing, *id is -1. `where` is the object's name
+  for messages: "" for the root, or for example "sparse".
 */
 static PetscErrorCode open_attribute(const TrsHDF5File *file, hid_t object, const char *where,
                                      const char *name, PetscBool *found, hid_t *id)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Checks of the storage of datasets from other programs. They trust no claim that the file's own
-  bytes do not support.
+  Checks how datasets of other programs' files are stored. No number in a file is trusted if the
+  file does not have the bytes for it.
 */
 #include "io/hdf5_util.h"
 
@@ -77,8 +77,8 @@ static PetscErrorCode check_extent(const TrsHDF5File *file, const char *name, hi
 }
 
 /*
-  Allow only built-in filters, and each at most once: nested filters multiply the size to which a
-  few bytes may unpack.
+  Allow only built-in filters, and each filter at most once. With nested filters, a few bytes could
+  unpack to a huge size.
 */
 static PetscErrorCode check_filters(const TrsHDF5File *file, const char *name, hid_t create)
 {
@@ -166,8 +166,8 @@ static PetscErrorCode check_storage(const TrsHDF5File *file, const char *name, h
 }
 
 /*
-  The property list is closed on every path. A virtual dataset's list crashes the library at exit if
-  it is left open.
+  The property list is closed on every path. If the list of a virtual dataset is left open, the
+  library crashes at exit.
 */
 PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hid_t dataset,
                                    TrsHDF5Shape *shape)

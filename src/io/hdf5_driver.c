@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* for O_CLOEXEC. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* needed for O_CLOEXEC. NOLINT(bugprone-reserved-identifier) */
 #include "io/hdf5_driver.h"
 
 #include "io/atomic_file.h"
@@ -13,16 +13,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Sizes in the file format: the head of a heap and of each object. */
+/*
+  Sizes in the file format: the header of a heap or of an object in it, and the alignment of
+  objects.
+*/
 enum { TRS_HEAP_HEAD_BYTES = 16, TRS_HEAP_ALIGNMENT = 8, TRS_LENGTH_BYTES = 8 };
 
 typedef struct {
-  H5FD_t head; /* the library's part, must come first */
+  H5FD_t head; /* HDF5's part; it must come first */
   int fd;
   haddr_t eoa, eof;
   dev_t device;
   ino_t inode;
-  unsigned char length_bytes; /* bytes of a length in this file */
+  unsigned char length_bytes; /* number of bytes that this file uses for a length */
 } TrsDriverFile;
 
 static const TrsDriverFile *of_const(const H5FD_t *file)
@@ -43,7 +46,9 @@ static uint64_t little_endian(const unsigned char *bytes, int n)
   return value;
 }
 
-/* Read the size of a length from the file's superblock, or 0 if it is unknown. */
+/*
+  Read from the superblock how many bytes the file uses for a length. Returns 0 if this is unknown.
+*/
 static unsigned char length_bytes_of(int fd)
 {
   unsigned char head[16];
@@ -53,8 +58,8 @@ static unsigned char length_bytes_of(int fd)
 }
 
 /*
-  Check that HDF5 can walk the heap at this place. Each object must have at least its head and end
-  inside the heap. The size of object 0, the free space, includes the head.
+  Check that HDF5 can walk through the heap at this address. Each object must have at least its
+  header, and must end inside the heap. Object 0 is the free space. Its size includes the header.
 
   Source: HDF5 File Format Specification 3.0, III.E; H5HGcache.c
 */
@@ -62,7 +67,7 @@ static int heap_is_sound(const TrsDriverFile *f, haddr_t address, const unsigned
 {
   uint64_t left = little_endian(head + 8, 8);
 
-  /* The heap has another form, or the library itself refuses it. */
+  /* The heap has another form that is not checked here, or HDF5 itself refuses it. */
   if (f->length_bytes != TRS_LENGTH_BYTES || left < TRS_HEAP_HEAD_BYTES || left > f->eof - address) return 1;
   left -= TRS_HEAP_HEAD_BYTES;
   address += TRS_HEAP_HEAD_BYTES;
@@ -147,7 +152,7 @@ static haddr_t get_eof(const H5FD_t *file, H5FD_mem_t type)
   return of_const(file)->eof;
 }
 
-/* Read bytes. Bytes past the end are zeros, as in the library's own driver. */
+/* Read bytes. Bytes after the end of the file are zeros, as in HDF5's own driver. */
 static herr_t read_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                          void *buffer)
 {
@@ -177,13 +182,14 @@ static herr_t write_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t
   return -1;
 }
 
-enum { TRS_DRIVER_VALUE = 300 }; /* HDF5 reserves 256 to 511 for programs */
+enum { TRS_DRIVER_VALUE = 300 }; /* HDF5 reserves the values 256 to 511 for programs */
 
 /*
-  Share the file's lock, so that no program that uses HDF5's locks writes to the file meanwhile.
-  Reading needs no lock, so only a file that another program has locked is refused. Any other
-  failure means that the file system has no locks: HDF5 accepts only ENOSYS, but NFS without its
-  daemon returns ENOLCK, and other file systems EOPNOTSUPP, EIO or the kernel's 524.
+  Take a shared lock on the file, so that no program that uses HDF5's locks writes to it meanwhile.
+  Reading works without the lock, so a file is refused only if another program has locked it. Any
+  other failure means that the file system has no locks. For this case HDF5 itself accepts only
+  ENOSYS, but NFS without its lock daemon returns ENOLCK, and other file systems return EOPNOTSUPP,
+  EIO or the kernel's 524.
 */
 static herr_t lock_file(H5FD_t *file, hbool_t write)
 {
@@ -202,7 +208,7 @@ int TrsHDF5DriverIsLocked(int fd)
 }
 
 static const H5FD_class_t driver = {
-#if defined(H5FD_CLASS_VERSION) /* HDF5 1.14 and newer */
+#if defined(H5FD_CLASS_VERSION) /* since HDF5 1.14 */
     .version = H5FD_CLASS_VERSION,
     .value = (H5FD_class_value_t)TRS_DRIVER_VALUE,
 #endif
@@ -223,8 +229,8 @@ static const H5FD_class_t driver = {
     .fl_map = H5FD_FLMAP_DICHOTOMY};
 
 /*
-  The driver stays registered, because HDF5 reads its class once more after the last file is closed.
-  If a program has closed the library, the driver must be registered again.
+  Use the driver. It stays registered, because HDF5 reads its class once more after the last file is
+  closed. If a program has closed the library, the driver must be registered again.
 */
 herr_t TrsHDF5DriverUse(hid_t access)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This driver reads files from other programs with pread, and checks each heap of strings before the
-  library parses it: an object of size 0 in a heap ("global heap collection") makes HDF5 1.10 loop
-  forever. Internal to io/.
+  A driver for HDF5 that reads files of other programs with pread. It checks each heap of strings
+  ("global heap collection") before HDF5 parses it, because an object of size 0 in a heap makes HDF5
+  1.10 loop forever. Internal to io/.
 */
 #pragma once
 
 #include <hdf5.h>
 
 /*
-  Make HDF5 use this driver for files opened with this access list, only for reading. Under the
-  lock. A negative result means failure.
+  Make HDF5 use this driver for files that are opened with this access list. The driver can only
+  read. Call this under the lock. A negative result means failure.
 */
 herr_t TrsHDF5DriverUse(hid_t access);
 
 /*
-  Share the lock of a file. Returns true if another program has locked it for writing. A file system
-  without locks has no locked files.
+  Take a shared lock on a file. Returns true if another program has locked the file for writing. On
+  a file system without locks the result is false.
 */
 int TrsHDF5DriverIsLocked(int fd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* for memfd_create. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* needed for memfd_create. NOLINT(bugprone-reserved-identifier) */
 #include "io/hdf5_util.h"
 
 #include "io/hdf5_driver.h"
@@ -18,8 +18,8 @@
 enum { TRS_MAX_NAME = 1024 };
 
 /*
-  Room for unpacked chunks that HDF5 keeps of each filtered dataset. With the default of 1 MiB, HDF5
-  would unpack some chunks twice.
+  Size of the cache in which HDF5 keeps unpacked chunks, for each filtered dataset. With the default
+  of 1 MiB, HDF5 would unpack some chunks twice.
 */
 static const size_t chunk_hash_entries = 4099, chunk_cache_bytes = (size_t)16 << 20;
 
@@ -51,18 +51,19 @@ const char *TrsHDF5Error(void)
 }
 
 /*
-  Switch off error printing and plug-ins. This must precede any other call and may be repeated.
+  Switch off HDF5's error printing and plug-ins. This must come before any other HDF5 call and may
+  be repeated.
 */
 static PetscErrorCode start_hdf5(void)
 {
   PetscFunctionBegin;
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  /* A file must not be able to run code from HDF5_PLUGIN_PATH. */
+  /* Without this, a file could make HDF5 load code from HDF5_PLUGIN_PATH. */
   TrsCallHDF5(H5PLset_loading_state(0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open without blocking, to distinguish a file from a FIFO or a device. */
+/* Open without blocking, so that a FIFO or a device can be told from a file. */
 static PetscErrorCode open_regular(TrsHDF5File *file)
 {
   struct stat status;
@@ -81,7 +82,9 @@ static PetscErrorCode open_regular(TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does the name have one of these endings, before an ending for compression? */
+/*
+  True if the name has one of these endings, possibly followed by an ending of a compressed file.
+*/
 static PetscBool ends_in(const char *name, const char *const *endings)
 {
   size_t n = strlen(name);
@@ -95,7 +98,10 @@ static PetscBool ends_in(const char *name, const char *const *endings)
   return PETSC_FALSE;
 }
 
-/* The tool that makes an HDF5 file of a file with this name and these first bytes; "" for none. */
+/*
+  The tool that converts a file with this name and these first bytes to HDF5, or "" if there is
+  none.
+*/
 static const char *converter_of(const char *name, const unsigned char *head)
 {
   static const char *const tables[] = {".parquet", ".pq", ".csv", ".tsv", ".tab", ".npz", ".npy", NULL};
@@ -137,7 +143,10 @@ hid_t TrsHDF5OpenAgain(const char *path)
   return id;
 }
 
-/* HDF5's errors do not show whether descriptors have run out, so try to get another one. */
+/*
+  HDF5's errors do not show if the process has run out of descriptors. So try to get another
+  descriptor.
+*/
 static PetscErrorCode check_descriptors(const TrsHDF5File *file)
 {
   const int other = dup(file->fd);
@@ -188,8 +197,8 @@ PetscErrorCode TrsHDF5FileClose(TrsHDF5File *file)
 }
 
 /*
-  Check that every link on the path is hard. A soft or external link could lead out of the file, or
-  into a circle.
+  Check that every link on the path is a hard link. A soft or external link could lead out of the
+  file or in a circle.
 */
 static PetscErrorCode check_links(const TrsHDF5File *file, const char *name, PetscBool *found)
 {
@@ -287,8 +296,10 @@ PetscErrorCode TrsHDF5HalfType(hid_t *type)
 {
   PetscFunctionBegin;
   TrsCallHDF5(*type = H5Tcopy(H5T_IEEE_F32LE));
-  /* The arguments are sign, exponent and mantissa. The fields come first, because they must fit
-     into the smaller size. */
+  /*
+    The arguments are the positions and sizes of sign, exponent and mantissa. The fields are set
+    before the size is reduced, because they must fit into the smaller size.
+  */
   TrsCallHDF5(H5Tset_fields(*type, 15, 10, 5, 0, 10));
   TrsCallHDF5(H5Tset_size(*type, 2));
   TrsCallHDF5(H5Tset_ebias(*type, 15));
@@ -305,9 +316,11 @@ static PetscErrorCode create_file(const char *path, hid_t *file)
   TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   TrsCallHDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110));
   TrsCallHDF5(H5Pset_alignment(access, 65536, 4096));
-  /* Nobody else can open a file in memory, and a lock would fail on a system without locks. */
+  /*
+    No other process can open a file in memory, and locking would fail on a system without locks.
+  */
   TrsCallHDF5(H5Pset_file_locking(access, 0, 1));
-  /* The default driver rejects a name that is a link, so use stdio. */
+  /* HDF5's default driver rejects a name that is a link, so use its stdio driver. */
   TrsCallHDF5(H5Pset_fapl_stdio(access));
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
   (void)H5Pclose(access);
@@ -348,7 +361,7 @@ PetscErrorCode TrsHDF5CreateDataset(hid_t file, const char *name, hid_t type, in
   TrsCallHDF5(links = H5Pcreate(H5P_LINK_CREATE));
   TrsCallHDF5(H5Pset_create_intermediate_group(links, 1));
   TrsCallHDF5(create = H5Pcreate(H5P_DATASET_CREATE));
-  /* Without times, equal contents give equal files. */
+  /* Without times in the file, equal contents give equal files. */
   TrsCallHDF5(H5Pset_obj_track_times(create, 0));
   if (chunk) TrsCallHDF5(H5Pset_chunk(create, ndim, chunk_extent));
   if (reserve) {

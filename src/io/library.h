@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Version of the HDF5 library, for banners and result files. */
+/* The version of the HDF5 library, for banners and result files. */
 #pragma once
 
 #include <stddef.h>

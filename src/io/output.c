@@ -15,9 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRS_BACKUP_ROOM = 16, TRS_BACKUP_DIGITS = 9 }; /* most bytes of ".~<n>~"; most digits of n */
+/* largest length of ".~<n>~"; largest number of digits of n */
+enum { TRS_BACKUP_ROOM = 16, TRS_BACKUP_DIGITS = 9 };
 
-/* Identify the file that a path names, after following symbolic links. */
+/* Get the identity of the file that a path names. Symbolic links are followed. */
 static TrsFileIdentity identify(const char *path)
 {
   struct stat status;
@@ -40,7 +41,10 @@ static PetscBool is_same(const TrsFileIdentity *a, const TrsFileIdentity *b)
 
 /* --- the owner of a file --- */
 
-/* Read a text of the root of an HDF5 file: NULL for none. Free *text with PetscFree(). */
+/*
+  Read a text attribute of the root of an HDF5 file. *text is NULL if there is none. Free it with
+  PetscFree().
+*/
 static PetscErrorCode read_root(const char *path, const char *attribute, char **text)
 {
   TrsHDF5File file;
@@ -55,7 +59,7 @@ static PetscErrorCode read_root(const char *path, const char *attribute, char **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the attribute run_id of an HDF5 file into *context, a TrsOutput. */
+/* Read the attribute run_id of an HDF5 file. *context is a TrsOutput, which gets the id. */
 static PetscErrorCode read_run_id(void *context)
 {
   TrsOutput *output = (TrsOutput *)context;
@@ -65,7 +69,7 @@ static PetscErrorCode read_run_id(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read a file by HDF5, in a child process first. A file that cannot be read is no error. */
+/* Read a file with HDF5, in a child process first. A file that cannot be read is not an error. */
 static PetscErrorCode read_carefully(const char *path, PetscErrorCode (*read)(void *), void *context)
 {
   PetscErrorCode ierr;
@@ -76,7 +80,7 @@ static PetscErrorCode read_carefully(const char *path, PetscErrorCode (*read)(vo
   if (ierr == PETSC_SUCCESS) ierr = read(context);
   TrsHDF5Unlock();
   if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT) PetscCall(ierr);
-  if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* damaged or not HDF5 */
+  if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* the file is damaged, or not an HDF5 file */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,7 +155,10 @@ PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id)
 
 /* --- earlier backups --- */
 
-/* The number n of a backup's name <base>.~<n>~ as make_backup() writes it; 0 for another name. */
+/*
+  The number n in a backup's name <base>.~<n>~ of the form that make_backup() makes; 0 for another
+  name.
+*/
 static int backup_number(const char *name, const char *base)
 {
   const char *number = name + strlen(base) + 2;
@@ -163,7 +170,7 @@ static int backup_number(const char *name, const char *base)
   return (int)strtol(number, NULL, 10);
 }
 
-/* Call visit(context, number, path) for each backup's name beside the file at `path`. */
+/* Call visit(context, number, path) for each backup of the file at `path` in the same folder. */
 static PetscErrorCode each_backup(const char *path, PetscErrorCode (*visit)(void *, int, const char *),
                                   void *context)
 {
@@ -199,7 +206,7 @@ static PetscErrorCode take_highest(void *context, int number, const char *path)
   return PETSC_SUCCESS;
 }
 
-/* A file that may be ours, and the text of its attribute format. */
+/* A file that this program may have written, and the text of its attribute format. */
 typedef struct {
   const char *path;
   char *format;
@@ -214,7 +221,7 @@ static PetscErrorCode read_format(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tell whether this program wrote a file. */
+/* Set *ours to true if this program wrote the file. */
 static PetscErrorCode is_ours(const char *path, PetscBool *ours)
 {
   const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -271,7 +278,7 @@ PetscErrorCode TrsOutputLimitBackups(TrsOutput *output, int most)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Remove the oldest backups that are one too many beside the new one. */
+/* Remove the oldest backups, so that with the new backup there are not too many. */
 static PetscErrorCode remove_oldest(TrsOutput *output, const char *path)
 {
   const size_t n = strlen(path) + TRS_BACKUP_ROOM;
@@ -310,7 +317,7 @@ static int keep_as(const char *path, const char *backup)
   return rename(path, backup) == 0 ? 0 : errno;
 }
 
-/* Keep the file at `path` as <path>.~<n>~, with n one above the highest number that is there. */
+/* Keep the file at `path` as <path>.~<n>~, where n is one above the highest existing number. */
 static PetscErrorCode make_backup(TrsOutput *output, const char *path)
 {
   const size_t n = strlen(path) + TRS_BACKUP_ROOM;
@@ -324,7 +331,7 @@ static PetscErrorCode make_backup(TrsOutput *output, const char *path)
     snprintf(backup, n, "%s.~%d~", path, i);
     error = keep_as(path, backup);
   }
-  /* The file has vanished meanwhile, so no backup is needed. */
+  /* If the file has been removed meanwhile, no backup is needed. */
   if (error == ENOENT) PetscCall(PetscFree(backup));
   if (error == ENOENT) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s is another run's file and cannot be kept as %s: %s",
@@ -338,7 +345,7 @@ static PetscErrorCode make_backup(TrsOutput *output, const char *path)
 static PetscErrorCode make_way(TrsOutput *output, const TrsAtomicFile *file)
 {
   const TrsFileIdentity now = identify(file->path);
-  /* An earlier publication may have made the backup and then failed. */
+  /* An earlier TrsOutputPublish() may have made the backup and then failed. */
   const TrsFileIdentity kept = output->backup ? identify(output->backup) : (TrsFileIdentity){0};
 
   PetscFunctionBegin;
@@ -357,13 +364,13 @@ PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file)
   PetscFunctionBegin;
   if (output) PetscCall(make_way(output, file));
   ierr = TrsAtomicPublish(file);
-  /* The file is in place, even if flushing failed. */
+  /* The file is in place, even if the flush failed. */
   if (output && !file->made) output->own = identify(file->path);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does the file at a path have these contents? */
+/* Set *same to true if the file at a path has these contents. */
 static PetscErrorCode has_contents(const char *path, const void *data, int64_t n_bytes, PetscBool *same)
 {
   TrsFileText file;

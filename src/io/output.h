@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  An output's place is the path where the run puts its file. This module decides what happens to
-  another file at this path.
+  An output is a path where the run puts a file. This module decides what happens to another file at
+  this path.
 
-  A file is the run's own if this process put it there, or if its root attribute run_id is the
-  run's. Any other file may be valuable to somebody, so it is kept as <path>.~<n>~, with n counting
-  from 1 (the numbered backups of GNU cp and mv; neither "*.h5" nor "day_*.h5" matches them). The
-  backup is made when the run's own file is put in place, so a run that fails earlier changes
-  nothing. The steps are link(2) to the backup's name, flush the folder, then rename(2) over the
-  path. After a crash between these steps both names hold the old file. A symbolic link at the path
-  stays: its target is replaced, and the backup lies beside the target.
+  A file belongs to the run if this process put it there, or if its root attribute run_id is the
+  run's id. Any other file may be valuable to somebody. So it is kept as a backup <path>.~<n>~,
+  where n counts from 1. GNU cp and mv name numbered backups in the same way. Patterns such as
+  "*.h5" and "day_*.h5" do not match these names. The backup is made when the run's own file is put
+  in place, so a run that fails earlier changes nothing. The steps are: link(2) the old file to the
+  backup's name, flush the folder, and rename(2) the new file over the path. After a crash between
+  these steps both names hold the old file. A symbolic link at the path stays. Its target is
+  replaced, and the backup is in the target's folder.
 
-  Backups that this program wrote are removed if there are too many, the oldest first. A file counts
-  as such if it is one at the start: an HDF5 file with the root attribute format "trshard-...", or a
-  text with "trshard", or a plan report's title, in its first 256 bytes. Any other file of such a
-  name stays.
+  If there are too many backups of files that this program wrote, the oldest ones are removed. The
+  program checks at its start which backups these are: HDF5 files with the root attribute format
+  "trshard-...", and texts with "trshard" or a plan report's title in their first 256 bytes. Other
+  files with a backup's name stay.
 
-  One rank at a time, not collective.
+  Called on one rank at a time, not collective.
 */
 #pragma once
 
@@ -27,7 +28,7 @@
 typedef enum { TRS_EXISTING_BACKUP, TRS_EXISTING_REFUSE, TRS_EXISTING_REPLACE } TrsExisting;
 
 /*
-  The identity of a file at a path. Two results that differ in any field are different files.
+  The identity of a file at a path. If two identities differ in any field, the files are different.
 */
 typedef struct {
   PetscBool is_there;
@@ -35,67 +36,74 @@ typedef struct {
   int64_t bytes, modified_s, modified_ns;
 } TrsFileIdentity;
 
-/* A backup that this program wrote earlier. */
+/* A backup of a file that this program wrote earlier. */
 typedef struct {
   int number; /* n of <path>.~<n>~ */
   TrsFileIdentity file;
 } TrsBackup;
 
 typedef struct {
-  char *path; /* NULL if there is no such output */
+  char *path; /* the output's path; NULL if there is no output */
   /*
     The treatment of another run's file. With TRS_EXISTING_REFUSE, a file that appears after the
-    start is kept.
+    start is kept as a backup.
   */
   TrsExisting existing;
-  char *run_id;               /* id of this run, or NULL if no file can belong to the run */
-  TrsFileIdentity found, own; /* the file at the start, and the file that this process put there */
-  char *found_run_id;         /* "" if the file at the start names no run */
-  char *backup;               /* new name of another run's file, or NULL if there was none */
-  int most;                   /* number of backups that stay, or 0 for all */
-  int n_backups;              /* backups of this program at the start that are still there */
-  TrsBackup *backups;         /* [n_backups] oldest first */
-  char *removed;              /* name of the backup that was removed last, or NULL */
+  char *run_id; /* id of this run; NULL if no existing file can belong to the run */
+  /* the file that existed at the start, and the file that this process put there */
+  TrsFileIdentity found, own;
+  /* run of the file that existed at the start; "" if that file names no run */
+  char *found_run_id;
+  /* backup name of another run's file; NULL if there was no such file */
+  char *backup;
+  int most; /* number of backups that may stay; 0 means all */
+  /* number of this program's backups that existed at the start and still exist */
+  int n_backups;
+  TrsBackup *backups; /* [n_backups] oldest first */
+  /* name of the backup that was removed last, or NULL if none was removed */
+  char *removed;
 } TrsOutput;
 
 /*
-  TrsOutputOpen - Look at the existing file at the path.
+  TrsOutputOpen - Find out about an existing file at the path.
 
   Call this before other threads use HDF5. A child process opens the file first, because it may be
   any file.
 
-  Out: output  free with TrsOutputClose(); path NULL leaves it empty
+  Out: output  free with TrsOutputClose(); empty if path is NULL
 */
 PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output);
 
-/* TrsOutputOpenText - The same for a text, which names no run. */
+/* TrsOutputOpenText - Like TrsOutputOpen(), for a text file, which names no run. */
 PetscErrorCode TrsOutputOpenText(const char *path, TrsExisting existing, TrsOutput *output);
 
 /*
-  TrsOutputLimitBackups - Let at most this many backups of the output stay, the run's own included.
-
-  Call this after TrsOutputOpen(), before other threads use HDF5. A child process opens the files
-  first.
+  TrsOutputLimitBackups - Set how many backups of the output may stay, including the backup that
+  this run makes. Call this after TrsOutputOpen(), before other threads use HDF5. A child process
+  opens the files first.
 */
 PetscErrorCode TrsOutputLimitBackups(TrsOutput *output, int most);
 
 /*
-  TrsOutputClaim - Set the run that the output belongs to, before its first file.
+  TrsOutputClaim - Set the run to which the output belongs. Call this before the run's first file is
+  published.
 
   In:     run_id  NULL or "" for a run that cannot be resumed
-  Errors: CANT_CREATE if another run's file is at the path and must not be replaced (refuse), or
-          if its backup cannot get a name
+  Errors: CANT_CREATE if another run's file is at the path and must not be replaced
+          (TRS_EXISTING_REFUSE), or if there is no free name for its backup
 */
 PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id);
 
 /*
-  Ignore that the existing file claims to be of this run, because it cannot be read. It is then kept
-  like another run's file, but even TRS_EXISTING_REPLACE makes a backup. Call this after
-  TrsOutputClaim(). It has the same errors.
+  Treat the existing file as another run's file although it has this run's id, because it cannot be
+  read. Even with TRS_EXISTING_REPLACE a backup is made. Call this after TrsOutputClaim(). The
+  errors are the same as there.
 */
 PetscErrorCode TrsOutputDisown(TrsOutput *output);
 
-/* Does the file that was here at the start belong to this run? Call this after TrsOutputClaim(). */
+/*
+  True if the file that existed at the start belongs to this run. Call this after TrsOutputClaim().
+*/
 PetscBool TrsOutputIsOwn(const TrsOutput *output);
 
 /*
@@ -103,15 +111,15 @@ PetscBool TrsOutputIsOwn(const TrsOutput *output);
 
   In:     output  NULL replaces any existing file
   InOut:  file    made by TrsAtomicCreate() for the output's path
-  Errors: IO; the previous file is intact, under its name or the backup's
+  Errors: IO; the previous file is intact, under its own name or the backup's name
 */
 PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file);
 
 /*
-  TrsOutputSave - Write a whole file from memory into place. If the existing file has the same
-    contents, no backup is made.
+  TrsOutputSave - Write a whole file from memory and put it in place. If the existing file has the
+    same contents, no backup is made.
 
-  Errors: CANT_CREATE; IO, and then the previous file is intact, under its name or the backup's
+  Errors: CANT_CREATE; IO; the previous file is intact, under its own name or the backup's name
 */
 PetscErrorCode TrsOutputSave(TrsOutput *output, const void *data, int64_t n_bytes);
 

@@ -19,20 +19,20 @@
 
 enum { TRS_POLL_MS = 50, TRS_WAITPID_POLLS = 40 };
 
-/* Time limits of a child. It reads structure and no data, some ten MB per second. */
+/* Time limits for a child. A child reads only metadata, some ten MB per second. */
 static const double least_s = 5.0, bytes_per_s = (double)(4 << 20), most_s = 600.0, patience_s = 60.0;
 
-/* The child's report, sent in one write. */
+/* The child's report, which it sends with one write. */
 typedef struct {
   PetscErrorCode code;
   char text[2048];
 } TrsVerdict;
 
-/* The parent's view of the child. */
+/* The parent's data about the child. */
 typedef struct {
   const char *path;
   pid_t child;
-  int in; /* read end of the pipe for the verdict */
+  int in; /* read end of the pipe through which the verdict comes */
   double limit_s;
 } TrsWait;
 
@@ -45,15 +45,16 @@ static double limit_for(const char *path)
 }
 
 /*
-  Run the check in the child. The child dies silently and with its parent, writes no core and never
-  returns. It ignores stop requests, because the parent handles them: if a request killed the child,
-  it would look as if the file had killed it.
+  Run the check in the child process. The child never returns from this function. If it crashes, it
+  prints nothing and writes no core file. If its parent ends, it ends as well. It ignores stop
+  requests, because the parent handles them: if a request killed the child, it would look as if the
+  file had killed it.
 */
 static void run_check(PetscErrorCode (*check)(void *context), void *context, double limit_s, int out)
 {
   const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL},
             requests[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-  /* These limits apply if the parent does not end the child. */
+  /* These limits end the child if the parent does not. */
   const rlim_t cpu_s = (rlim_t)(2.0 * limit_s + 2.0);
   const struct rlimit cpu = {cpu_s, cpu_s}, core = {0, 0};
   int null = open("/dev/null", O_WRONLY);
@@ -97,8 +98,8 @@ static PetscErrorCode wait_for_verdict(const TrsWait *w)
 }
 
 /*
-  Did the signal that ended the child come from outside, for example from the kernel when memory ran
-  out? The file is then not the cause.
+  True if the signal that ended the child came from outside, for example from the kernel when memory
+  ran out. Then the file is not the cause.
 */
 static PetscBool is_from_outside(int number)
 {
@@ -130,7 +131,9 @@ static PetscErrorCode take_verdict(const TrsWait *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* End the child. If it hangs in a dead file system, leave it behind; it ends when it can. */
+/*
+  End the child. If the child hangs in a dead file system, do not wait for it; it ends when it can.
+*/
 static void end_child(pid_t child)
 {
   const struct timespec nap = {0, TRS_POLL_MS * 1000000L};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Declarations that writing and reading results share. Internal to io/. */
+/*
+  Declarations shared by the code that writes results and the code that reads them. Internal to io/.
+*/
 #pragma once
 
 #include "io/column.h"
@@ -21,28 +23,32 @@ typedef enum {
 typedef struct {
   char *name;
   TrsItemKind kind;
-  TrsColumn column; /* for columns of numbers */
-  char **text;      /* [rows] for a column of texts */
-  int64_t rows;     /* for texts and arrays */
-  int64_t cols;     /* for arrays and columns of numbers; 0 for one dimension */
-  int64_t n_bytes;  /* for arrays and attributes */
+  TrsColumn column; /* used by columns of numbers */
+  char **text;      /* [rows] used by a column of texts */
+  int64_t rows;     /* used by texts and arrays */
+  int64_t cols;     /* used by arrays and columns of numbers; 0 if there is one dimension */
+  int64_t n_bytes;  /* used by arrays and attributes */
   TrsBuffer data;   /* values of arrays and attributes */
-  TrsSpill file;    /* file with the values of an array of rows; fd is -1 if they are in memory */
-  /* file offset of the reserved numbers while the file is written, or -1 if there are none */
+  /* file with the values of an array of rows; fd is -1 if the values are in memory */
+  TrsSpill file;
+  /*
+    While the file is written: file offset of the space reserved for the numbers, or -1 if there is
+    none.
+  */
   int64_t offset;
 } TrsItem;
 
-/* A group whose rows an earlier part of the run began. */
+/* A group whose first rows were loaded from an earlier part of the run. */
 typedef struct {
-  char *prefix; /* "train/" */
+  char *prefix; /* the group's path, for example "train/" */
   int64_t rows; /* number of loaded rows that still exist */
 } TrsLoadedGroup;
 
 struct TrsResultsImpl {
   MPI_Comm comm;
   int rank, size;
-  char *path;        /* NULL to collect nothing */
-  TrsOutput *output; /* NULL to replace an existing file */
+  char *path;        /* if NULL, nothing is collected */
+  TrsOutput *output; /* if NULL, an existing file is replaced */
   TrsSpill spill;
   int n, capacity;
   TrsItem *items; /* [n] used on rank 0 */
@@ -52,7 +58,7 @@ struct TrsResultsImpl {
 };
 
 /*
-  Append one row, even if other columns of its group lack earlier rows. If a column had rows of
+  Append one row, even if other columns of the group have fewer rows. If the column has rows of
   another width, they become NaN.
 
   In:  cols   numbers per row of a matrix, at most TRS_COLUMN_BLOCK_ROWS; 0 for a plain column
@@ -65,13 +71,13 @@ PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItem
 int64_t TrsItemRows(const TrsItem *it);
 
 /*
-  Extend columns that an earlier part of the run began, so that all columns of a group have equal
-  length.
+  Extend columns that an earlier part of the run began, so that all columns of a group have the same
+  number of rows.
 */
 PetscErrorCode TrsResultsEven(TrsResults results);
 
 /*
-  Make HDF5's type for texts of variable length, as h5py writes them. Close it with H5Tclose(). Call
-  this under the lock.
+  Make the HDF5 type for texts of variable length, which h5py also uses. Close it with H5Tclose().
+  Call this under the lock.
 */
 PetscErrorCode TrsResultsTextType(hid_t *type);

@@ -201,7 +201,7 @@ static PetscErrorCode append_one(TrsResults results, TrsItem *it, const void *va
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Append empty rows, up to the given number of rows. */
+/* Append empty rows until the item has the given number of rows. */
 static PetscErrorCode pad(TrsResults results, TrsItem *it, int64_t rows)
 {
   double nan[TRS_COLUMN_BLOCK_ROWS];
@@ -218,7 +218,7 @@ static PetscErrorCode pad(TrsResults results, TrsItem *it, int64_t rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the column's width to `cols` numbers per row. Rows of another width become NaN. */
+/* Set the width of a column to `cols` numbers per row. Rows that had another width become NaN. */
 static PetscErrorCode set_width(TrsResults results, TrsItem *it, int64_t cols)
 {
   const int64_t rows = TrsItemRows(it);
@@ -323,11 +323,11 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
 typedef struct {
   const char *path;
   TrsItemKind kind;
-  int bytes; /* of one number */
+  int bytes; /* bytes of one number */
   int64_t n_total;
 } TrsSampleArray;
 
-/* Find the array on rank 0. A new array is filled with the value for missing samples: NaN or 0. */
+/* Find the array on rank 0. If it is new, fill it with the value for missing samples: NaN or 0. */
 static PetscErrorCode find_array(TrsResults results, const TrsSampleArray *array, TrsItem **found)
 {
   PetscFunctionBegin;
@@ -345,7 +345,7 @@ static PetscErrorCode find_array(TrsResults results, const TrsSampleArray *array
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* On rank 0, put every rank's values at their places. */
+/* On rank 0, copy every rank's values to the indices of their samples. */
 static PetscErrorCode place_samples(TrsResults results, const TrsSampleArray *array, const int64_t *range)
 {
   const char *from = results->gathered.data;
@@ -367,7 +367,8 @@ static PetscErrorCode place_samples(TrsResults results, const TrsSampleArray *ar
 
 /*
   Gather every rank's rows of `row_bytes` on rank 0, rank after rank. Collective.
-  Out: range  on rank 0 [2 size] first sample and number of each rank's rows, free with PetscFree()
+  Out: range  on rank 0, [2 size]: first sample and number of rows of each rank. Free it with
+              PetscFree()
 */
 static PetscErrorCode gather_rows(TrsResults results, int64_t first, int64_t n, int row_bytes,
                                   const void *values, int64_t **range)
@@ -434,7 +435,7 @@ PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* On rank 0, write every rank's rows at their places in the array's file. */
+/* On rank 0, write every rank's rows to the array's file, at the indices of their samples. */
 static PetscErrorCode place_rows(TrsResults results, const char *path, int64_t n_total, int cols,
                                  const int64_t *range)
 {
@@ -494,8 +495,8 @@ int64_t TrsResultsBytes(TrsResults results)
 }
 
 /*
-  Some columns of an earlier part of the run may get no more rows: extend them to the length of
-  their group.
+  Some columns of an earlier part of the run may get no more rows. Extend them to the number of rows
+  of their group.
 */
 PetscErrorCode TrsResultsEven(TrsResults results)
 {

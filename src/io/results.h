@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Results of a run: the file of -output (format: input/FORMAT.md).
+  The results of a run, in the file of -output (format: input/FORMAT.md).
 
-  Rank 0 collects rows and writes the file under a temporary name with one rename. The file can be
-  rewritten at any time during the run and is always complete. Calls on other ranks are cheap and do
+  Rank 0 collects rows, writes the file under a temporary name and renames it. The file can be
+  rewritten at any time during the run and is always complete. On other ranks the functions do
   nothing unless stated otherwise.
 
-  Memory: a column of numbers keeps at most its last 8192 rows (64 KiB), and 8 bytes for each 8192
-  earlier rows, which lie in a file without a name in the folder of -output (io/column.h). Writing
-  streams these rows, so it takes no memory for them. Rows of embeddings also lie in such files.
-  Texts and other arrays stay in memory: the few texts of a start, one array of predictions.
+  A column of numbers keeps at most its last 8192 rows (64 KiB) in memory. Earlier rows are in a
+  file without a name in the folder of -output (io/column.h), and need 8 bytes of memory for every
+  8192 rows. When the results are written, these rows are copied piece by piece. Rows of embeddings
+  are also in such files. Texts and other arrays stay in memory.
 */
 #pragma once
 
@@ -20,26 +20,27 @@
 typedef struct TrsResultsImpl *TrsResults;
 
 /*
-  Create the results. With path NULL the results collect nothing. The folder must exist and be
-  writable; otherwise CANT_CREATE is raised now instead of after hours. Collective on comm.
+  Create the results. If path is NULL, nothing is collected. The folder must exist and be writable.
+  If it is not, CANT_CREATE is raised now, before hours of work. Collective on comm.
 */
 PetscErrorCode TrsResultsCreate(MPI_Comm comm, const char *path, TrsResults *results);
 PetscErrorCode TrsResultsDestroy(TrsResults *results);
 
 /*
-  Set the place of the file, borrowed. Without it, an existing file is replaced. Only rank 0's place
-  counts.
+  Set how an existing file at the path is treated. The output is borrowed. Without this call an
+  existing file is replaced. Only rank 0's output is used.
 */
 PetscErrorCode TrsResultsSetOutput(TrsResults results, TrsOutput *output);
 
 /*
-  Drop the rows of all columns whose path begins with `prefix`, but keep the memory. Not collective.
+  Drop the rows of all columns whose path begins with `prefix`, but keep the memory for later rows.
+  Not collective.
 */
 PetscErrorCode TrsResultsForget(TrsResults results, const char *prefix);
 
 /*
-  Drop the last row of a group ("eval/") if its number in the int64 column `key` is not below
-  `value`. The next appended row takes its place. Not collective.
+  Drop the last row of a group (for example "eval/") if its number in the int64 column `key` is at
+  least `value`. The next appended row replaces it. Not collective.
 */
 PetscErrorCode TrsResultsDropLast(TrsResults results, const char *group, const char *key, int64_t value);
 
@@ -47,16 +48,17 @@ PetscErrorCode TrsResultsDropLast(TrsResults results, const char *group, const c
 int64_t TrsResultsRows(TrsResults results, const char *path);
 
 /*
-  Return the last number of an int64 column, or `otherwise` if it has none; or the last text that is
-  not empty, borrowed, or "". Valid on rank 0.
+  Return the last number of an int64 column, or `otherwise` if the column has none.
+  TrsResultsLastText() returns the last text that is not empty, or "". It is borrowed. Valid on rank
+  0.
 */
 int64_t TrsResultsLastInt(TrsResults results, const char *path, int64_t otherwise);
 const char *TrsResultsLastText(TrsResults results, const char *path);
 
 /*
-  Append one row to a column such as "train/loss" (float64, int64 or text). Columns of one group
-  must have equal length when the file is written. A column without rows is not written. Only rank
-  0's call counts.
+  Append one row to a column such as "train/loss". Columns have float64, int64 or text. When the
+  file is written, all columns of a group must have the same number of rows. A column without rows
+  is not written. Only rank 0 does anything.
 */
 PetscErrorCode TrsResultsAppend(TrsResults results, const char *path, double value);
 PetscErrorCode TrsResultsAppendInt(TrsResults results, const char *path, int64_t value);
@@ -69,25 +71,25 @@ PetscErrorCode TrsResultsAppendText(TrsResults results, const char *path, const 
 PetscErrorCode TrsResultsAppendRow(TrsResults results, const char *path, int n, const double *values);
 
 /*
-  Rows of a group to take from another file: the first rows, as long as their number in column `key`
-  is below `end`. Without a key all arrays of the group are taken.
+  The rows of a group to load from another file: the first rows, as long as their number in column
+  `key` is below `end`. If key is NULL, all arrays of the group are loaded.
 */
 typedef struct {
-  const char *group, *key; /* "train", "train/step"; or "stages", NULL */
+  const char *group, *key; /* for example "train" and "train/step", or "stages" and NULL */
   int64_t end;
 } TrsResultsRange;
 
 /*
-  TrsResultsLoad - Take rows from the results that an earlier part of the same run wrote to the same
+  TrsResultsLoad - Load rows of the results that an earlier part of the same run wrote to the same
     path.
 
-  Rank 0 does the work. Not collective. Call this before other threads use HDF5. A column may be
-  missing from the file, or may get no more rows. Its missing rows are filled with NaN, 0 or "". The
-  only attributes taken are those that describe arrays. A later call that sets an array or an
-  attribute replaces the loaded one.
+  Only rank 0 does anything. Not collective. Call this before other threads use HDF5. A column may
+  be missing from the file, or may get no more rows later. Its missing rows are filled with NaN, 0
+  or "". Only attributes that describe arrays are loaded. If the program later sets an array or
+  attribute that was loaded, the new value replaces the loaded one.
 
-  In:     ranges  [n] groups; a group that is missing from the file has no rows
-  Errors: NO_INPUT, DATA; then nothing was taken
+  In:     ranges  [n] groups; a group that the file does not have has no rows
+  Errors: NO_INPUT, DATA; after an error nothing is loaded
 */
 PetscErrorCode TrsResultsLoad(TrsResults results, int n, const TrsResultsRange *ranges);
 
@@ -95,7 +97,9 @@ PetscErrorCode TrsResultsLoad(TrsResults results, int n, const TrsResultsRange *
 PetscErrorCode TrsResultsSetText(TrsResults results, const char *name, const char *text);
 PetscErrorCode TrsResultsSetInt(TrsResults results, const char *name, int64_t value);
 
-/* Set a whole array (float64 [n] or [rows, cols]). It replaces an earlier array. */
+/*
+  Set a whole array, float64 [n] or [rows, cols]. It replaces an earlier array with the same path.
+*/
 PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t rows, int64_t cols,
                                   const double *values);
 
@@ -107,7 +111,10 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
 PetscErrorCode TrsResultsAddPredictions(TrsResults results, const char *path, int64_t n_total, int64_t first,
                                         int64_t n, const float *values);
 
-/* The same for one int64 per sample [n_total], under the given path ("group"). */
+/*
+  Like TrsResultsAddPredictions(), for one int64 per sample, [n_total], at the given path (for
+  example "group").
+*/
 PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int64_t n_total, int64_t first,
                                        int64_t n, const int64_t *values);
 
@@ -116,7 +123,7 @@ PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int
 
   Rank 0 gathers the rows and keeps them in a file without a name in the folder of -output, so that
   memory does not grow with n_total. Missing rows are zero. Collective. Every rank must make the
-  same number of calls; after an error on rank 0 the ranks can still meet in the next call.
+  same number of calls; after an error on rank 0, all ranks may still make the next call.
 
   In:     n, first  this rank's rows are for samples first .. first+n-1
           values    [n, cols]
@@ -126,8 +133,8 @@ PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n
                                  int64_t n, int cols, const float *values);
 
 /*
-  Return the bytes of the file if it were written now, without HDF5's overhead. 0 if nothing is
-  collected. Not collective.
+  Return the bytes that the file would have if it were written now, without HDF5's overhead. Returns
+  0 if nothing is collected. Not collective.
 */
 int64_t TrsResultsBytes(TrsResults results);
 

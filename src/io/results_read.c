@@ -8,18 +8,18 @@
 
 enum { TRS_MAX_PATH = 256, TRS_MOST_ROWS = 1000000 };
 
-/* One pass over the file. */
+/* The state of one pass over the file. */
 typedef struct {
   TrsResults results;
   int n;
   const TrsResultsRange *ranges; /* [n] */
   TrsHDF5File *file;
-  const TrsResultsRange *range; /* the group whose columns are being taken */
-  int64_t rows;                 /* number of the group's rows to take */
+  const TrsResultsRange *range; /* the group whose columns are being loaded */
+  int64_t rows;                 /* number of the group's rows to load */
 } TrsLoad;
 
 /*
-  Open a column: one dimension, or a matrix of real numbers.
+  Open a column. It has one dimension, or it is a matrix of real numbers.
   Out: kind of the column; shape, whose dims[1] is 0 for one dimension
 */
 static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *dataset, TrsHDF5Shape *shape,
@@ -55,7 +55,7 @@ static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read n rows of `cols` numbers (0: one), at most one block in total. */
+/* Read n rows of `cols` numbers each, at most one block. cols = 0 means one number per row. */
 static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dataset, TrsItemKind kind,
                                 int64_t cols, int64_t first, int64_t n, void *values)
 {
@@ -75,7 +75,7 @@ static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the rows, from the first on, that are below the range's end. */
+/* Count the rows to load: from the first row on, as long as `key` is below the range's end. */
 static PetscErrorCode count_rows(TrsLoad *load)
 {
   int64_t block[TRS_COLUMN_BLOCK_ROWS];
@@ -136,7 +136,7 @@ static PetscErrorCode path_of(const TrsLoad *load, const char *name, char path[T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take one array of real numbers. A callback of TrsHDF5EachDataset, like take_column(). */
+/* Load one array of real numbers. A callback of TrsHDF5EachDataset, like take_column(). */
 static PetscErrorCode take_array(void *context, const char *name)
 {
   TrsLoad *load = (TrsLoad *)context;
@@ -159,7 +159,7 @@ static PetscErrorCode take_array(void *context, const char *name)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take the attributes that describe arrays. */
+/* Load the attributes that describe arrays. */
 static PetscErrorCode take_attributes(const TrsLoad *load)
 {
   static const char *const texts[] = {"stage_names", "held_names", "memory_names", "predicted_names"},
@@ -181,11 +181,12 @@ static PetscErrorCode take_attributes(const TrsLoad *load)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take one column. A callback of TrsHDF5EachDataset: name is relative to the group. */
+/* Load one column. A callback of TrsHDF5EachDataset; `name` is relative to the group. */
 static PetscErrorCode take_column(void *context, const char *name)
 {
   TrsLoad *load = (TrsLoad *)context;
-  double block[TRS_COLUMN_BLOCK_ROWS]; /* also used for integers, which also have 8 bytes */
+  /* integers are read into it as well, because they also have 8 bytes */
+  double block[TRS_COLUMN_BLOCK_ROWS];
   char path[TRS_MAX_PATH];
   int64_t cols, block_rows;
   TrsHDF5Shape shape;
@@ -244,7 +245,7 @@ static PetscErrorCode load_file(void *context)
 }
 
 /*
-  Remember the loaded groups: if another column of a group gets its first row later, its earlier
+  Record the loaded groups. If another column of such a group gets its first row later, its earlier
   rows must be filled in.
 */
 static PetscErrorCode note_groups(TrsResults results, int n, const TrsResultsRange *ranges)

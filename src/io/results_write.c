@@ -31,8 +31,8 @@ static PetscErrorCode write_texts(hid_t file, const TrsItem *it)
 }
 
 /*
-  Reserve a place for numbers. They are filled in after the layout is on disk, so that the image in
-  memory stays small.
+  Reserve space in the file for numbers. They are written after the layout is on disk, so that the
+  image in memory stays small.
 */
 static PetscErrorCode reserve_numbers(hid_t file, TrsItem *it)
 {
@@ -81,7 +81,9 @@ static PetscErrorCode write_items(TrsResults results, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the image under the lock. The file is closed even if an error occurs. */
+/*
+  Make the image of the file in memory, under the lock. The file is closed even if an error occurs.
+*/
 static PetscErrorCode make_image(TrsResults results, int *memory)
 {
   hid_t file;
@@ -119,7 +121,7 @@ static PetscErrorCode fill_column(TrsResults results, const TrsItem *it, int fd)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy an array of rows from its own file. */
+/* Copy an array of rows from the file that keeps its values. */
 static PetscErrorCode fill_rows(TrsResults results, const TrsItem *it, int fd)
 {
   const int64_t bytes = it->rows * it->cols * (int64_t)sizeof(float);

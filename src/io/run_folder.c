@@ -23,16 +23,16 @@ enum { TRS_OWNER_TEXT = 512, TRS_OWNER_SIZE = 4 * TRS_OWNER_TEXT, TRS_WORD_SIZE 
 static const char lock_name[] = ".trshard-lock";
 
 /*
-  The only descriptor of the lock's file. Closing any other descriptor of this file would end the
-  lock. Forked children inherit no record lock.
+  The only descriptor of the lock file. Closing any other descriptor of the same file would end the
+  lock. Forked children do not inherit a record lock.
 */
 struct TrsRunLockImpl {
   int fd;
-  /* The run of a job that was killed while it had the folder, or "". */
+  /* The run of a job that was killed while it owned the folder, or "". */
   char interrupted[TRS_RUN_ID_SIZE];
 };
 
-/* The second line of the lock's file. */
+/* The beginning of the lock file's second line. */
 static const char run_line[] = "run ";
 
 /* --- the run's id --- */
@@ -112,8 +112,8 @@ PetscBool TrsRunFolderIsLocked(TrsRunLock lock, const char *folder)
 }
 
 /*
-  Lock the whole file with a record lock. Returns 0, EAGAIN if another process has the lock, or the
-  reason why locks are missing.
+  Lock the whole file with a record lock. Returns 0, EAGAIN if another process has the lock, or an
+  errno if the file system has no locks.
 */
 static int try_lock(int fd)
 {
@@ -127,7 +127,7 @@ static int try_lock(int fd)
   return errno == EACCES ? EAGAIN : errno;
 }
 
-/* --- the lock's text --- */
+/* --- the text of the lock file --- */
 
 static const char *const job_ids[] = {"SLURM_JOB_ID", "PBS_JOBID",    "LSB_JOBID", "FLUX_JOB_ID",
                                       "OAR_JOB_ID",   "COBALT_JOBID", "CCP_JOBID", "JOB_ID"};
@@ -156,11 +156,11 @@ static void write_owner(int fd)
   }
   if (gmtime_r(&now, &utc)) (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S UTC", &utc);
   n = snprintf(text, sizeof(text), "host %s, process %ld, %s, since %s\n", host, (long)getpid(), job, when);
-  /* The text is only for people, so errors are ignored. */
+  /* The text is only information for people, so errors are ignored. */
   if (pwrite(fd, text, (size_t)n, 0) == n) (void)!ftruncate(fd, n);
 }
 
-/* Read the lock's file. Returns the length of its first line, the owner's. */
+/* Read the lock file. Returns the length of its first line, which describes the owner. */
 static size_t read_text(int fd, char text[TRS_OWNER_TEXT])
 {
   const ssize_t n = pread(fd, text, TRS_OWNER_TEXT - 1, 0);
@@ -169,7 +169,7 @@ static size_t read_text(int fd, char text[TRS_OWNER_TEXT])
   return strcspn(text, "\n");
 }
 
-/* Move *at behind the word, if the text continues with the word. */
+/* If the text at *at begins with the word, move *at behind the word. True if it did. */
 static PetscBool skip(const char **at, const char *word)
 {
   const size_t n = strlen(word);
@@ -179,7 +179,10 @@ static PetscBool skip(const char **at, const char *word)
   return PETSC_TRUE;
 }
 
-/* Move *at behind a host or the id of a job: letters of any alphabet, digits, and these marks. */
+/*
+  Move *at behind the name of a host or the id of a job. These consist of letters of any alphabet,
+  digits, and the marks below.
+*/
 static PetscBool skip_id(const char **at)
 {
   size_t n = 0;
@@ -199,7 +202,10 @@ static PetscBool skip_job(const char **at)
   return PETSC_FALSE;
 }
 
-/* The text must end with a time as write_owner() writes it. A 0 of the form stands for a digit. */
+/*
+  True if the text is a time of the form that write_owner() writes. A 0 in the form stands for a
+  digit.
+*/
 static PetscBool is_time(const char *at)
 {
   static const char form[] = "0000-00-00 00:00:00 UTC";
@@ -210,9 +216,9 @@ static PetscBool is_time(const char *at)
 }
 
 /*
-  Tell whether a line is one that write_owner() writes. Anybody who may write to the folder can
-  write the line. If the system says which process has the lock (process > 0), that one must be in
-  the line.
+  True if a line has the form that write_owner() writes. Anybody who may write to the folder can
+  write such a line. If the system knows which process has the lock (process > 0), the line must
+  name this process.
 */
 static PetscBool is_owner_line(const char *line, pid_t process)
 {
@@ -233,8 +239,8 @@ static PetscBool is_owner_line(const char *line, pid_t process)
 }
 
 /*
-  Say who has the lock. The system knows the process on this host. It returns 0 or less for a
-  process that is on another host or in another container.
+  Write into `owner` who has the lock. The system knows the process if it is on this host. It
+  returns 0 or less for a process on another host or in another container.
 */
 static void read_owner(int fd, char owner[TRS_OWNER_SIZE])
 {
@@ -272,7 +278,9 @@ void TrsRunFolderName(TrsRunLock lock, const char *run_id)
   if (lock->fd < 0) return;
   at = read_text(lock->fd, text);
   n = snprintf(text, sizeof(text), "\n%s%s\n", run_line, run_id);
-  /* Without this line, a job that follows a killed one starts another run. Ignore errors. */
+  /*
+    Without this line, a job that follows a killed job would start another run. Errors are ignored.
+  */
   if (pwrite(lock->fd, text, (size_t)n, (off_t)at) == n) (void)!ftruncate(lock->fd, (off_t)at + n);
 }
 
@@ -282,11 +290,15 @@ typedef struct {
   const char *folder;
   const TrsRunWait *wait;
   TrsRunLock lock;
-  int busy, stop; /* on all ranks: another job has the lock; a rank has a stop request */
+  /* on all ranks: busy if another job has the lock; stop if any rank was asked to stop */
+  int busy, stop;
   double start_s;
 } TrsLockWait;
 
-/* Warn once, with the system's own message. The system has none for 524, the kernel's ENOTSUPP. */
+/*
+  Warn once, with the system's message. For error 524, the kernel's ENOTSUPP, the system has no
+  message.
+*/
 static void warn_of_no_locks(const char *folder, int error)
 {
   static PetscBool told;
@@ -299,8 +311,8 @@ static void warn_of_no_locks(const char *folder, int error)
 }
 
 /*
-  Try once, on rank 0. The first try prints the owner that the job waits for, and the last one
-  raises an error with the owner.
+  Try once to get the lock, on rank 0. The first try prints the owner for which the job waits. The
+  last try raises an error with the owner.
 */
 static PetscErrorCode try_once(TrsLockWait *w)
 {
@@ -330,9 +342,7 @@ static PetscErrorCode try_once(TrsLockWait *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Wait for the lock. All ranks check together, so that a stop request to any of them ends the wait.
-*/
+/* Wait for the lock. All ranks check together, so that a stop request to any rank ends the wait. */
 static PetscErrorCode wait_for_lock(MPI_Comm comm, int rank, TrsLockWait *w)
 {
   const struct timespec pause = {.tv_nsec = TRS_POLL_MS * 1000000L};
@@ -388,7 +398,7 @@ PetscErrorCode TrsRunFolderUnlock(TrsRunLock *lock)
   PetscFunctionBegin;
   if (!*lock) PetscFunctionReturn(PETSC_SUCCESS);
   if ((*lock)->fd >= 0) {
-    /* Empty the file before the next owner writes its name. */
+    /* Empty the file, so that it names no owner until the next one writes its name. */
     (void)!ftruncate((*lock)->fd, 0);
     (void)close((*lock)->fd);
   }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checksums of tensors' parts, and of large attributes, which HDF5 stores without a checksum. */
+/*
+  Checksums of the parts of tensors, and of large attributes, which HDF5 itself stores without a
+  checksum.
+*/
 #include "core/buffer.h"
 #include "io/checkpoint/impl.h"
 
@@ -14,8 +17,8 @@
 static const int64_t least_bytes = 2048, most_bytes = (int64_t)64 << 20;
 
 /*
-  Is this one of the types that attributes of checkpoints are written with (hdf5_attribute.c)? The
-  checksum covers only values. A damaged type would give the same bytes another meaning.
+  True for the types with which attributes of checkpoints are written (hdf5_attribute.c). The
+  checksum covers only the values. A damaged type would give the same bytes another meaning.
 */
 static PetscBool is_written_type(hid_t type)
 {
@@ -26,8 +29,8 @@ static PetscBool is_written_type(hid_t type)
 
 /*
   Compute XXH3-64 of the attribute's bytes as they lie in the file. *bytes is -1 for an attribute
-  that is not sealed: a string of variable length has no bytes of its own, and other types are never
-  written. *status is HDF5's. Errors: MEMORY
+  that gets no checksum: the bytes of a string of variable length lie elsewhere, and other types are
+  never written. *status is the status of the HDF5 calls. Errors: MEMORY
 */
 static PetscErrorCode hash_attribute(hid_t attribute, int64_t least, herr_t *status, int64_t *bytes,
                                      int64_t *hash)
@@ -56,13 +59,13 @@ static PetscErrorCode hash_attribute(hid_t attribute, int64_t least, herr_t *sta
   PetscFunctionReturn(ierr);
 }
 
-/* The object that gets the checksums. */
+/* Context of seal_attribute(): the object that gets the checksums. */
 typedef struct {
   hid_t sums;
   PetscErrorCode ierr;
 } TrsSeal;
 
-/* An H5A_operator2_t. */
+/* Write the checksum of one attribute. This is an H5A_operator2_t. */
 static herr_t seal_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context)
 {
   const hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
@@ -88,7 +91,7 @@ PetscErrorCode TrsCheckpointSealAttributes(hid_t object, hid_t sums)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The attributes of one object and the place of their checksums. */
+/* The attributes of one object, and where their checksums are stored. */
 typedef struct {
   const TrsHDF5File *file;
   const char *where;
@@ -120,7 +123,7 @@ static PetscErrorCode verify_attribute(const TrsSealed *sealed, hid_t sums, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* An H5A_operator2_t. */
+/* Verify the checksum of one attribute. This is an H5A_operator2_t. */
 static herr_t visit_sum(hid_t sums, const char *name, const H5A_info_t *info, void *context)
 {
   TrsSealed *sealed = (TrsSealed *)context;
@@ -144,12 +147,12 @@ PetscErrorCode TrsCheckpointVerifyAttributes(const TrsHDF5File *file, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Visit of all tables of checksums. This rank verifies every size-th part. */
+/* The state of a pass over all tables of checksums. This rank verifies every size-th part. */
 typedef struct {
   const TrsHDF5File *file;
   int rank, size;
-  int64_t n_parts; /* parts seen so far */
-  char *strip;     /* room for trs_strip_bytes or one row */
+  int64_t n_parts; /* number of parts seen so far */
+  char *strip;     /* memory for trs_strip_bytes or one row, whichever is larger */
   int64_t strip_bytes;
 } TrsVerifier;
 

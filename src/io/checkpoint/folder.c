@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* for F_OFD_SETLK. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* needed for F_OFD_SETLK. NOLINT(bugprone-reserved-identifier) */
 #include "core/names.h"
 #include "core/print.h"
 #include "io/atomic_file.h"
@@ -23,12 +23,16 @@ struct TrsCheckpointFolderImpl {
   char *path;
   TrsRunLock lock;
   char run_id[TRS_RUN_ID_SIZE];
-  TrsCheckpointList list; /* files found at the opening or written since */
+  /* the files found when the folder was opened, and the files written since */
+  TrsCheckpointList list;
 };
 
 /* --- checks before training --- */
 
-/* Open the file that rank 0 has made, as a checkpoint's writers do. what: path for messages. */
+/*
+  Open the file that rank 0 has made, in the same way as when a checkpoint is written. `what` is the
+  path for messages.
+*/
 static PetscErrorCode join(const char *temporary, const char *what, int rank)
 {
   char host[MPI_MAX_PROCESSOR_NAME];
@@ -79,7 +83,7 @@ PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
 
 /* --- a run's own folder --- */
 
-/* Check that a checkpoint can be made here. This removes left-overs of killed jobs. */
+/* Check that a checkpoint can be made here, and remove left-overs of killed jobs. */
 static PetscErrorCode try_folder(const TrsCheckpointFolder f)
 {
   PetscErrorCode ierr;
@@ -131,7 +135,7 @@ PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Move the listed files into their folder's subfolder `name`, which must be new. */
+/* Move the listed files into a new subfolder `name` of their folder. */
 static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
 {
   const size_t n = strlen(f->path) + strlen(name) + 2;
@@ -144,7 +148,7 @@ static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
   PetscCheck(mkdir(aside, 0777) == 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "the folder %s cannot be made for earlier checkpoints: %s (-checkpoint_set_aside)", aside,
              strerror(errno));
-  /* Move the oldest first, so that the newest files remain if a move fails. */
+  /* Move the oldest file first, so that the newest files remain here if a move fails. */
   for (int i = f->list.n - 1; i >= 0; i--) {
     char *from, *to;
 
@@ -195,7 +199,10 @@ void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id)
   if (folder) TrsRunFolderName(folder->lock, run_id);
 }
 
-/* Insert the file just written into the list, or replace the entry of the same step. */
+/*
+  Insert the entry of the file just written into the list. If an entry has the same step, replace
+  it.
+*/
 static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntry *written)
 {
   int at = 0;
@@ -212,7 +219,8 @@ static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntr
 }
 
 /*
-  The lock lasts until this descriptor is closed, even if the file is opened and closed elsewhere.
+  Hold the file. The lock lasts until this descriptor is closed, even if other code opens and closes
+  the file.
 */
 int TrsCheckpointHold(const char *path)
 {
@@ -240,10 +248,10 @@ void TrsCheckpointRelease(int *hold)
 }
 
 /*
-  Keep the newest `keep` of this run's files up to the one just written. Files of a later step are
-  from before a resume that could not read them; the run replaces them when it reaches their steps.
-  A file that a reader holds stays until a later call. A file that cannot be removed does not end
-  the run.
+  Keep the newest `keep` of this run's files up to the file just written. Files with later steps
+  were written before a resume that could not read them; the run will replace them when it reaches
+  their steps. A file that a reader holds stays until a later call. If a file cannot be removed, the
+  run continues.
 */
 static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry *written)
 {
@@ -274,8 +282,8 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
 }
 
 /*
-  If the folder was removed or replaced during the run, it is no longer the one that was locked:
-  open and lock it again. Another job may own it by now, or may have left files there.
+  If the folder was removed or replaced during the run, the folder at this path is no longer the
+  locked one. Open and lock it again. Another job may own it by now, or may have left files in it.
 */
 static PetscErrorCode keep_folder(TrsCheckpointFolder f, const char *run_id)
 {
@@ -317,7 +325,7 @@ PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *s
 
 /* --- the newest file --- */
 
-/* Print a warning about a checkpoint that is skipped, and clear its error. */
+/* Print a warning about a checkpoint that is skipped, and clear the error. */
 static void warn(int rank)
 {
   if (rank == 0)
@@ -331,14 +339,14 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  /* A dangling link counts as present: it will not go away. */
+  /* A link without a target counts as present, because it will not disappear. */
   answer = rank == 0 && lstat(path, &(struct stat){0}) != 0 && errno == ENOENT;
   PetscCallMPI(MPI_Bcast(&answer, 1, MPI_INT, 0, comm));
   *gone = (PetscBool)answer;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Search the folder once. *again is true if a file vanished meanwhile. */
+/* Search the folder once. *again is true if a file was removed meanwhile. */
 static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *hold, char **path,
                              PetscBool *again)
 {
@@ -360,7 +368,7 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *h
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
     if (hold) TrsCheckpointRelease(hold);
-    /* A stop request or a lack of memory does not mean that the file is bad. */
+    /* If the program was asked to stop or ran out of memory, the file may be good. */
     if (ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT && ierr != TRS_ERR_IO) PetscCall(ierr);
     PetscCall(TrsCheckpointIsGone(comm, *path, again));
     if (*again)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* for fallocate. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* needed for fallocate. NOLINT(bugprone-reserved-identifier) */
 #include "io/checkpoint/impl.h"
 
 #include <errno.h>
@@ -26,9 +26,9 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- the file's structure: rank 0, serial HDF5, under the lock --- */
+/* --- the file's structure: made on rank 0 with serial HDF5, under the lock --- */
 
-/* Check that the parts' sizes add up, so that every element has an owner. */
+/* Check that the parts cover each tensor: their sizes must add up to the tensor's size. */
 static PetscErrorCode count_parts(TrsCheckpointWriter *w)
 {
   int64_t *covered;
@@ -52,8 +52,8 @@ static PetscErrorCode count_parts(TrsCheckpointWriter *w)
 
 /*
   Choose chunks for a tensor that is cut into column parts of equal width, so that each part is
-  contiguous in the file. A chunk has about trs_part_bytes bytes, balanced so that the last chunk
-  needs little padding. Returns false if the tensor needs plain rows.
+  contiguous in the file. A chunk has about trs_part_bytes bytes. Its size is chosen so that the
+  last chunk needs little padding. Returns false if the tensor must be contiguous.
 */
 static PetscBool choose_chunk(const TrsCheckpointWriter *w, int t, int64_t chunk[2])
 {
@@ -147,10 +147,10 @@ static PetscErrorCode create_checksums(TrsCheckpointWriter *w, int t, hid_t file
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the checksums of the root's attributes, after all attributes exist. */
+/* Write the checksums of the root's attributes. All attributes must exist before. */
 static PetscErrorCode seal_root(hid_t file)
 {
-  /* A file without tensors has no group of checksums. */
+  /* A file without tensors has no group for checksums. */
   const htri_t exists = H5Lexists(file, TRS_CHECKSUMS, H5P_DEFAULT);
   hid_t sums;
 
@@ -222,7 +222,8 @@ static PetscErrorCode create_structure(TrsCheckpointWriter *w, int *memory)
 }
 
 /*
-  Check first that there is room for all tensors and a little more, to report how much is missing.
+  Check that the disk has space for all tensors and a little more. If not, report how much is
+  missing.
 */
 static PetscErrorCode check_space(const TrsCheckpointWriter *w)
 {
@@ -242,7 +243,7 @@ static PetscErrorCode check_space(const TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Reserve the file's space, so that no rank's write can find the disk full. */
+/* Reserve the file's space, so that no rank finds the disk full when it writes. */
 static PetscErrorCode reserve_space(const TrsCheckpointWriter *w)
 {
   off_t bytes = lseek(w->file.fd, 0, SEEK_END);

@@ -26,8 +26,8 @@ static int descending(const void *a, const void *b)
 }
 
 /*
-  Return the step in a name step-<digits>.h5 as TrsCheckpointStepPath() makes it, or -1 for any
-  other name.
+  Return the step in a name step-<digits>.h5 of the form that TrsCheckpointStepPath() makes. Returns
+  -1 for any other name.
 */
 static int64_t step_of(const char *name)
 {
@@ -53,7 +53,7 @@ PetscErrorCode TrsCheckpointStepPath(const char *folder, int64_t step, char **pa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List a folder's files without their runs. A missing folder has no files. */
+/* List a folder's files, without the runs that wrote them. A missing folder has no files. */
 static PetscErrorCode list_steps(const char *folder, TrsCheckpointList *list)
 {
   DIR *dir = opendir(folder);
@@ -82,8 +82,8 @@ static PetscErrorCode list_steps(const char *folder, TrsCheckpointList *list)
 /* --- the files' runs --- */
 
 /*
-  Memory shared with the child process. The child may crash on a file; the next child then begins
-  after that file.
+  Memory shared with the child process. If the child crashes on a file, the next child begins after
+  this file.
 */
 typedef struct {
   int next;
@@ -113,8 +113,8 @@ static PetscErrorCode read_run(const char *folder, TrsCheckpointEntry *entry)
 }
 
 /*
-  Read the run ids, in a child process if possible, else in this process. A file that cannot be read
-  names no run; the error is reported when the file's contents are read.
+  Read the run ids, in a child process if possible, and in this process if not. A file that cannot
+  be read gets no run; its error is reported when its contents are read.
 */
 static PetscErrorCode read_runs(void *context)
 {
@@ -130,7 +130,10 @@ static PetscErrorCode read_runs(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the run of each file. A child process opens the files, so a damaged file does no harm. */
+/*
+  Find the run of each file. A child process opens the files, so a damaged file cannot crash this
+  process.
+*/
 static PetscErrorCode list_runs(const char *folder, TrsCheckpointList *list)
 {
   const size_t bytes = sizeof(TrsSharedEntries) + (size_t)list->n * sizeof(*list->entry);
@@ -148,8 +151,8 @@ static PetscErrorCode list_runs(const char *folder, TrsCheckpointList *list)
   while (ierr == PETSC_SUCCESS && q.shared->next < q.n) {
     ierr = TrsPreflight(folder, read_runs, &q);
     /*
-      If a child has read the ids, this call finds nothing left to do. If no child could be made, it
-      reads them.
+      If a child has read the ids, this call has nothing left to do. If no child could be made, this
+      call reads the ids.
     */
     if (ierr == PETSC_SUCCESS) ierr = read_runs(&q);
     if (ierr != TRS_ERR_DATA) continue;

@@ -90,7 +90,7 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
 
   PetscFunctionBegin;
   memset(info, 0, sizeof(*info));
-  /* A file of weights from another program may lack these attributes. */
+  /* A weights file from another program may lack these attributes. */
   PetscCall(TrsHDF5ReadCount(file, "step", TRS_MOST_COUNT, &info->step));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "states_from", TRS_STATES_KINDS, &found, info->states_from));
   for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
@@ -134,7 +134,7 @@ PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A request to read a file. If state is NULL, only the checksums are verified. */
+/* The request to read a file. If state is NULL, only the checksums are verified. */
 typedef struct {
   const char *path;
   const TrsCheckpointWanted *wanted;
@@ -153,7 +153,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsRequestOfFi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In a child process of rank 0, try everything except reading the data. */
+/* Try everything except reading the data. A child process of rank 0 runs this. */
 static PetscErrorCode try_file(void *context)
 {
   const TrsRequestOfFile *q = context;
@@ -163,7 +163,7 @@ static PetscErrorCode try_file(void *context)
   PetscFunctionBegin;
   PetscCall(TrsCheckpointOpen(q->path, &file));
   PetscCall(read_info(&file, &info));
-  /* Rank -1 reads only the tables of checksums. */
+  /* With rank -1, only the tables of checksums are read. */
   PetscCall(TrsCheckpointVerifyParts(&file, -1, 1));
   for (int i = 0; q->state && i < q->state->n; i++)
     PetscCall(TrsCheckpointTryTensor(&file, &q->state->tensor[i]));
@@ -179,7 +179,10 @@ static PetscErrorCode open_first(TrsRequestOfFile *q, TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open the file on rank 0 first, so that a bad file is found once. Then verify it, then read it. */
+/*
+  Open the file on rank 0 first, so that a bad file gives one error. Then verify the checksums, then
+  read the tensors.
+*/
 static PetscErrorCode read_agreed(MPI_Comm comm, TrsRequestOfFile *q, TrsHDF5File *file)
 {
   int rank, size;
@@ -188,7 +191,7 @@ static PetscErrorCode read_agreed(MPI_Comm comm, TrsRequestOfFile *q, TrsHDF5Fil
   PetscCall(TrsRankOf(comm, &rank, &size));
   PetscCall(TrsAgree(comm, rank == 0 ? open_first(q, file) : PETSC_SUCCESS));
   PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : TrsCheckpointOpen(q->path, file)));
-  /* Rank -1 reads only the tables of checksums. */
+  /* With rank -1, only the tables of checksums are read. */
   PetscCall(
       TrsAgree(comm, TrsCheckpointVerifyParts(file, q->state && q->state->unverified ? -1 : rank, size)));
   if (q->state) PetscCall(TrsAgree(comm, read_tensors(file, q, rank)));
@@ -201,7 +204,7 @@ static PetscErrorCode read_file(MPI_Comm comm, TrsRequestOfFile *q)
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  TrsHDF5Lock(); /* Loading holds the lock for long, but no reader runs meanwhile. */
+  TrsHDF5Lock(); /* Loading holds the lock for long, but meanwhile no other thread reads. */
   ierr = read_agreed(comm, q, &file);
   (void)TrsHDF5FileClose(&file);
   TrsHDF5Unlock();
@@ -257,7 +260,7 @@ PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A query that a child process of rank 0 tries first, and then rank 0 itself. */
+/* A query about a file. A child process of rank 0 tries it first. Then rank 0 makes it itself. */
 typedef struct {
   const char *path;
   int n;
@@ -265,7 +268,7 @@ typedef struct {
   TrsStoredTable *stored;
 } TrsTablesQuery;
 
-/* Open a table's dataset and check how it is stored. id is -1 if the dataset is missing. */
+/* Open a table's dataset and check how it is stored. If the dataset is missing, id is -1. */
 static PetscErrorCode open_table(const TrsHDF5File *file, const char *name, hid_t *id, TrsHDF5Shape *shape)
 {
   PetscFunctionBegin;
@@ -393,7 +396,7 @@ PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const
 
 typedef struct {
   const char *path;
-  char *text; /* NULL if the file has none */
+  char *text; /* NULL if the file has no such text */
 } TrsModelQuery;
 
 static PetscErrorCode read_model(void *context)

@@ -27,8 +27,8 @@ static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, cons
 }
 
 /*
-  Cut a rectangle by rows into parts. If all ranks hold the rectangle (`shared`), they take turns
-  with its parts.
+  Cut a rectangle by rows into parts. If all ranks hold the same rectangle (`shared`), the ranks
+  take turns: each part is written by one rank.
 */
 static PetscErrorCode add_rectangle(TrsCheckpointWriter *w, int t, const TrsStatePart *from, PetscBool shared)
 {
@@ -133,7 +133,9 @@ static PetscErrorCode hash_rows(const char *data, int64_t rows, int64_t row_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is every number of a row finite? An infinity or a NaN has an exponent of all ones. */
+/*
+  True if every number of a row is finite. An infinity or a NaN has an exponent with all bits set.
+*/
 static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
 {
   const uint16_t ones = dtype == TRS_FP16 ? 0x7c00 : 0x7f80;
@@ -149,7 +151,7 @@ static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
   return (PetscBool)!bad;
 }
 
-/* Refuse numbers that are not finite: they must not replace a good checkpoint. */
+/* Refuse numbers that are not finite, because they must not replace a good checkpoint. */
 static PetscErrorCode check_finite(const TrsCheckpointWriter *w, const TrsCheckpointPart *p, const char *data,
                                    int64_t stride)
 {
@@ -202,7 +204,7 @@ static PetscErrorCode reserve_stage(TrsCheckpointWriter *w, int64_t bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write a part that the tensor's owner supplies. */
+/* Write a part whose data the tensor's owner supplies by a function. */
 static PetscErrorCode write_given(TrsCheckpointWriter *w, TrsCheckpointPart *p, const TrsStatePart *from)
 {
   const TrsStateTensor *tensor = w->tensor[p->tensor].tensor;
@@ -223,7 +225,7 @@ static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
   TrsCheckpointPart *p = &w->parts[i];
   const TrsStatePart *from = w->from[i];
   const int64_t element_bytes = w->tensor[p->tensor].element_bytes, stride = from->stride * element_bytes;
-  /* This includes the gaps between rows. */
+  /* the number of bytes includes the gaps between rows */
   const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + p->cols * element_bytes : 0;
   const char *data;
 
@@ -245,8 +247,8 @@ static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
 }
 
 /*
-  Write the mean over columns, weighted by width, from the columns already in the file. It is
-  computed in double and stored as float.
+  Write a part of the mean over columns, weighted by width. The function reads the columns from the
+  file, where they are already written. It computes in double and stores float.
 */
 static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
 {
@@ -278,8 +280,8 @@ static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
 }
 
 /*
-  Return the end of a round that begins with part i. A round has one large part or many small ones,
-  and takes seconds.
+  Return the end of the round that begins with part i. A round has one large part or many small
+  parts, and takes seconds.
 */
 static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool means)
 {
@@ -292,7 +294,7 @@ static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool m
 }
 
 /*
-  Write this rank's parts and flush them to disk. The tensors come first; then the means are
+  Write this rank's parts and flush them to disk. The tensors are written first. Then the means are
   computed from the file.
 */
 static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64_t begin, int64_t end)
@@ -319,7 +321,7 @@ static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64
 }
 
 /*
-  Write in rounds that all ranks end together, so that each rank soon sees that the others make
+  Write in rounds that all ranks end together. So each rank soon notices that other ranks make
   progress (-watchdog_seconds) or have failed.
 */
 static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
@@ -339,7 +341,7 @@ static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* On rank 0, write the tables of checksums directly to their places. */
+/* On rank 0, write the tables of checksums directly to their file offsets. */
 static PetscErrorCode write_checksums(TrsCheckpointWriter *w)
 {
   int64_t *next;
@@ -398,7 +400,10 @@ static PetscErrorCode free_writer(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lay the units of a list one behind the other. mine and all [n_units] are scratch. */
+/*
+  Compute the rows that each unit of a list has in the file: the units follow one another. mine and
+  all [n_units] are scratch memory.
+*/
 static PetscErrorCode place_list(MPI_Comm comm, TrsStateTensor *list, int64_t *mine, int64_t *all)
 {
   PetscErrorCode ierr;
@@ -412,7 +417,7 @@ static PetscErrorCode place_list(MPI_Comm comm, TrsStateTensor *list, int64_t *m
   for (int64_t u = 0; u < list->n_units; u++) {
     const int64_t rows = all[u];
 
-    all[u] = list->rows; /* from here on the unit's first row */
+    all[u] = list->rows; /* from now on the index of the unit's first row */
     list->rows += rows;
   }
   for (int k = 0; k < list->n_parts; k++) {
@@ -446,7 +451,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &w.rank));
   PetscCallMPI(MPI_Comm_size(comm, &w.size));
-  /* settle() may do nothing on some ranks, so all ranks agree here. */
+  /* On some ranks settle() may do nothing, so all ranks agree here that it succeeded. */
   PetscCall(TrsAgree(comm, state->settle ? state->settle(state->settle_context) : PETSC_SUCCESS));
   PetscCall(place_lists(comm, state));
   ierr = write_agreed(&w);
