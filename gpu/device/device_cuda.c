@@ -2,6 +2,7 @@
 /*
   The CUDA device. It uses plain allocations (no managed memory), streams that do not wait for the
   default stream, and events without timing (except for a trace).
+
   The CUDA runtime is linked statically and looks for the driver at its first call. So a program
   with this file also starts on a machine without a driver.
 */

@@ -13,6 +13,7 @@ extern "C" {
   the precision bf16. bias [n] has the type of C. If bias is NULL, there is no bias and no
   activation. The matrix `added`, multiplied by beta, is added to the product. It has the type and
   stride of C; if it is NULL, C itself is used.
+
   A product may have a mask or sums, which cuBLASLt makes in the same kernel if it can. With the
   activation ReLU the mask is written. Without it the mask is read, and C is set to 0 where the
   mask's bit is 0.

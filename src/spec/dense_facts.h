@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The facts that the planner needs about a model's dense layers. */
+/* The planner needs these facts about a model's dense layers. */
 #pragma once
 
 #include "core/error.h"
@@ -9,8 +9,8 @@
 typedef struct {
   int64_t parameter_bytes; /* bytes of the parameters in float32 */
   /*
-    The model reads whole pooled rows where they arrived, and leaves gradients there. Used by the
-    measured cost model.
+    True if the model reads whole pooled rows from the buffers in which they arrived, and writes
+    their gradients there. The measured cost model uses this.
   */
   PetscBool takes_vectors;
 } TrsDenseFacts;

@@ -45,7 +45,7 @@ PetscBool TrsColumnBlockNext(const TrsTablePlan *plan, TrsColumnBlock *block)
 
 int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int rank)
 {
-  /* Most blocks have their shards on consecutive ranks, so check that position first. */
+  /* Most blocks have their shards on consecutive ranks, so first try the index that this gives. */
   const int64_t ahead = (int64_t)rank - plan->shard[block->first].rank;
 
   if (ahead >= 0 && ahead < block->n_shards && plan->shard[block->first + ahead].rank == rank)
@@ -73,11 +73,16 @@ static PetscErrorCode broadcast_text(MPI_Comm comm, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that all ranks' plans, written as JSON again, have the same hash. */
+/*
+  Check that the plans of all ranks are equal: write each plan as JSON again and compare the hashes.
+*/
 static PetscErrorCode check_hash(MPI_Comm comm, const TrsShardingPlan *plan)
 {
   char *json;
-  /* The hash and its complement. The ranks agree if the maxima are complements too. */
+  /*
+    The hash and its complement. If the maxima over all ranks are complements as well, all hashes
+    are equal.
+  */
   uint64_t hash[2];
   PetscErrorCode ierr;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  ShardingPlan: the ranks that hold each table's rectangles. The planner writes a plan and the
-  runtime reads it; neither depends on the other.
+  A ShardingPlan lists which rank holds which rectangle (shard) of each table. The planner makes a
+  plan and the runtime reads it. Neither depends on the other.
 */
 #pragma once
 
@@ -25,53 +25,64 @@ typedef struct {
 
 typedef struct {
   char *name;       /* the table's name */
-  TrsModule module; /* tables of the same module and sharding type share an exchange */
+  TrsModule module; /* tables with the same module and sharding type share an exchange */
   TrsShardingType sharding_type;
   TrsComputeKernel compute_kernel;
   PetscBool has_cache_load_factor;
   double cache_load_factor;
-  TrsTableChoice choice[TRS_N_TABLE_CHOICES]; /* not set: the run's options decide */
-  PetscBool only_ranks; /* just read from a file: the shards have ranks but no rectangles yet */
+  /* choices of this table; if a choice is not set, the run's options decide */
+  TrsTableChoice choice[TRS_N_TABLE_CHOICES];
+  /* true for a plan just read from a file: its shards have ranks, but no rectangles yet */
+  PetscBool only_ranks;
   int n_shards;
-  TrsShard *shard; /* [n_shards] in the planner's order: by column block, then row block */
+  TrsShard *shard; /* [n_shards] sorted by column block, then by row block */
 } TrsTablePlan;
 
 typedef struct {
   int world_size, local_world_size;
-  /* Hosts joined by the fast network; pod_size * local_world_size devices count as one host. */
+  /*
+    Number of hosts that the fast network joins. Their pod_size * local_world_size devices count as
+    one host.
+  */
   int pod_size;
-  /* Storage and perf are set. If a plan's file lacks them, they are 0 until the planner sets them
-     by its cost model. */
+  /*
+    True if storage and perf are set. If a plan's file does not have them, they are 0 until the
+    planner computes them with its cost model.
+  */
   PetscBool has_costs;
   int n_tables;
-  TrsTablePlan *table; /* in the planner's order; TrsShardingPlanFind() finds a table by name */
+  TrsTablePlan *table; /* sorted by the planner; TrsShardingPlanFind() finds a table by name */
   int n_devices;
-  TrsStorage *device_storage; /* [n_devices] sums over the device's shards */
+  TrsStorage *device_storage; /* [n_devices] storage of each device: the sum over its shards */
   TrsPerf *device_perf;
-  TrsStorage *device_capacity;  /* [n_devices] the topology's memory; NULL if not known */
-  TrsStorage *device_available; /* [n_devices] memory that the reservation leaves; or NULL */
-  double critical_path;         /* ms */
+  /* [n_devices] memory of each device as in the topology; NULL if not known */
+  TrsStorage *device_capacity;
+  /* [n_devices] memory that the planner's reservation leaves on each device, or NULL */
+  TrsStorage *device_available;
+  double critical_path; /* ms */
   int64_t proposals, feasible, partitioned;
 } TrsShardingPlan;
 
 PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan);
 
 /*
-  Find a table's plan by its name. The result is borrowed; NULL if there is none. Not collective.
+  Find a table's plan by the table's name. Returns NULL if there is none. The result is borrowed.
+  Not collective.
 */
 const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char *table);
 
 /*
-  A table's column block: the shards that begin at the same column. They are consecutive in the
-  plan, in row order.
+  A column block of a table: all shards that begin at the same column. In the plan they follow one
+  another in row order.
 */
 typedef struct {
-  int index;           /* the block's number in the table, from 0 */
-  int first, n_shards; /* the block's first shard in the table's plan, and number of shards */
+  int index; /* index of the block in the table, from 0 */
+  /* index in the table's plan of the block's first shard; number of its shards */
+  int first, n_shards;
 } TrsColumnBlock;
 
 /*
-  TrsColumnBlockNext - Move to a table's next column block. Returns PETSC_FALSE after the last
+  TrsColumnBlockNext - Go to the next column block of a table. Returns PETSC_FALSE after the last
     block.
 
   Not collective. To visit a table's blocks, write
@@ -83,8 +94,8 @@ typedef struct {
 PetscBool TrsColumnBlockNext(const TrsTablePlan *plan, TrsColumnBlock *block);
 
 /*
-  The index, in the table's plan, of the block's shard on the rank; -1 if the rank holds none. Not
-  collective.
+  The index in the table's plan of the block's shard on the given rank. It is -1 if the rank has no
+  shard of the block. Not collective.
 */
 int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int rank);
 
@@ -97,43 +108,47 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json);
 /*
   TrsShardingPlanFromJson - Parse a plan file's text.
 
-  Each table must have its name, sharding type, compute kernel and ranks. If the file lists no
-  shards for a table, the table's shards get only ranks; world_size and local_world_size may be 0.
+  The file must have the name, sharding type, compute kernel and ranks of each table. If it lists no
+  shards for a table, the table's shards get only ranks. world_size and local_world_size may be 0.
   TrsShardingPlanComplete() fills these gaps.
 
   Not collective.
 
-  Errors: DATA naming `source` and the JSON path: not JSON, other format or version, wrong types,
-          missing fields
+  Errors: DATA with `source` and the JSON path, for a text that is not JSON, another format or
+          version, a wrong type, or a missing field
 */
 PetscErrorCode TrsShardingPlanFromJson(const char *json, const char *source, TrsShardingPlan *plan);
 
-/* A run's world sizes, for plans that leave them out. */
+/* The sizes of a run's world, for plans that do not have them. */
 typedef struct {
   int world_size, local_world_size, pod_size;
 } TrsPlanWorld;
 
 /*
-  TrsShardingPlanComplete - Fill in the parts that a plan's file left out: the world's sizes, and
-    the rectangles of tables that have only ranks.
+  TrsShardingPlanComplete - Add what a plan's file does not have: the world's sizes, and the
+    rectangles of shards for which it has only ranks.
 
   Rows are cut into blocks of ceil(rows / ranks), columns as evenly as possible. Not collective.
 
   In:     source  the file's name, for messages
-  Errors: DATA if the number of ranks does not fit the sharding type, or a host's ranks overflow
+  Errors: DATA if the number of ranks does not fit the sharding type, a table has fewer columns than
+          column shards, or pod_size * local_world_size overflows
 */
 PetscErrorCode TrsShardingPlanComplete(const TrsTableConfigs *tables, const TrsPlanWorld *world,
                                        const char *source, TrsShardingPlan *plan);
 
-/* Allocate the device arrays of a plan without costs, filled with zeros. Not collective. */
+/*
+  Allocate a plan's arrays over devices, filled with zeros, for a plan without costs. Not
+  collective.
+*/
 PetscErrorCode TrsShardingPlanNoCosts(TrsShardingPlan *plan);
 
 /*
   TrsShardingPlanCheck - Check that the plan fits these tables and this world.
 
-  Every table must occur once, and its shards must tile it exactly. Ranks must be in range: row_wise
-  uses all ranks in order, table_row_wise the ranks of one host. The sharding type must allow the
-  shards' widths.
+  Every table must occur once, and its shards must tile it exactly. Ranks must be in range. row_wise
+  must use all ranks in order, and table_row_wise the ranks of one host. The widths of shards must
+  be allowed for the sharding type.
 
   Not collective.
 
@@ -150,16 +165,19 @@ PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableC
 
   Collective on comm.
 
-  In:     ierr  rank 0's result of making the plan (raised, caught); ignored on other ranks
+  In:     ierr  error code with which rank 0 made the plan; ignored on other ranks
   InOut:  plan  read on rank 0, filled on the other ranks
   Errors: rank 0's error, the same code on every rank
 */
 PetscErrorCode TrsShardingPlanBroadcast(MPI_Comm comm, PetscErrorCode ierr, TrsShardingPlan *plan);
 
-/* Print only the lines of tables, at most max_tables, on rank 0 of comm. Collective on comm. */
+/*
+  On rank 0 of comm, print only the lines of TrsShardingPlanView() for tables, at most max_tables.
+  Collective on comm.
+*/
 PetscErrorCode TrsShardingPlanViewTables(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables);
 
-/* Write a plan in one line: its tables, ranks and critical path. A size of 128 is enough. */
+/* Write a line about the plan: its tables, ranks and critical path. A size of 128 is enough. */
 void TrsShardingPlanLine(const TrsShardingPlan *plan, char *line, size_t size);
 
 /*
@@ -168,6 +186,9 @@ void TrsShardingPlanLine(const TrsShardingPlan *plan, char *line, size_t size);
 */
 PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables);
 
-/* Write a storage or a perf as a JSON object; other files use these too. Not collective. */
+/*
+  Write a storage or a perf as a JSON object. Other modules use these functions for their own files.
+  Not collective.
+*/
 PetscErrorCode TrsTextJsonStorage(TrsText *text, const TrsStorage *storage);
 PetscErrorCode TrsTextJsonPerf(TrsText *text, const TrsPerf *perf);

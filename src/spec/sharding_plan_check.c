@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks that a plan, which may come from a file, fits this run's tables and world. */
+/* Checks that a plan fits this run's tables and world. The plan may come from a file. */
 #include "core/names.h"
 #include "spec/sharding_plan.h"
 #include "spec/table_choices.h"
@@ -11,8 +11,8 @@
 #define FAIL_UNLESS(cond, ...) PetscCheck(cond, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
 /*
-  Check that the shards cover the table exactly, block by block and, in a block, in row order. All
-  column blocks must have the same number of shards, `rows_per_block`.
+  Check that the shards cover the table exactly. They must be listed block by block, and in a block
+  in row order. All column blocks must have the same number of shards, `rows_per_block`.
 */
 static PetscErrorCode check_tiles(const TrsTablePlan *plan, const TrsTableConfig *table, const char *source,
                                   int *rows_per_block)
@@ -25,7 +25,8 @@ static PetscErrorCode check_tiles(const TrsTablePlan *plan, const TrsTableConfig
   for (int i = 0; i < plan->n_shards; i++) {
     const TrsShard *shard = &plan->shard[i];
 
-    if (row == table->num_embeddings && shard->row_offset == 0) { /* the next column block begins */
+    /* then the next column block begins */
+    if (row == table->num_embeddings && shard->row_offset == 0) {
       col += plan->shard[i - 1].cols;
       row = 0;
       if (*rows_per_block == 0) *rows_per_block = in_block;
@@ -75,7 +76,7 @@ static PetscErrorCode check_data_parallel(const TrsTablePlan *plan, const TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that each column block's shards are on consecutive ranks of one host. */
+/* Check that the shards of each column block are on consecutive ranks of the same host. */
 static PetscErrorCode check_on_host(const TrsTablePlan *plan, int n, int group, const char *source)
 {
   PetscFunctionBegin;
@@ -180,7 +181,8 @@ static int compare_configs(const void *a, const void *b)
 PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableConfigs *tables,
                                     int world_size, const char *source)
 {
-  const TrsTablePlan **plans; /* both lists are sorted by name and then compared */
+  /* the plans and the tables are sorted by name, so that they can be compared */
+  const TrsTablePlan **plans;
   const TrsTableConfig **configs;
   int n_configs = 0, n_common;
 
@@ -189,7 +191,7 @@ PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableC
               plan->world_size, TrsPlural(plan->world_size, "s"), world_size);
   PetscCall(PetscMalloc2(plan->n_tables, &plans, tables->n, &configs));
   for (int t = 0; t < plan->n_tables; t++) plans[t] = &plan->table[t];
-  for (int t = 0; t < tables->n; t++) { /* a plan leaves out tables of other device groups */
+  for (int t = 0; t < tables->n; t++) { /* a plan does not contain tables of other device groups */
     const TrsTableConfig *config = &tables->table[t];
 
     if (!config->constraints.device_group || TrsShardingPlanFind(plan, config->name))

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fills in optional parts of a plan's file: tables' rectangles, the world's sizes, the costs. */
+/*
+  Fills in what a plan's file may leave out: the rectangles of shards, the world's sizes, and the
+  costs.
+*/
 #include "spec/sharding_plan.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* Count the column blocks and row shards for the sharding type and the plan's ranks. */
+/*
+  From the sharding type and the number of the plan's ranks, compute the number of column blocks and
+  of shards in each block.
+*/
 static PetscErrorCode count_cuts(const TrsTablePlan *plan, int group, const char *source, int *n_cols,
                                  int *n_rows)
 {
@@ -34,8 +40,8 @@ static PetscErrorCode count_cuts(const TrsTablePlan *plan, int group, const char
 }
 
 /*
-  Cut a table over its ranks: blocks of ceil(R / n) rows in whole units, and columns as evenly as
-  possible.
+  Cut a table over its ranks. A shard has ceil(R / n) rows, rounded up to the table's row unit.
+  Columns are cut as evenly as possible.
 */
 static PetscErrorCode cut_table(const TrsTableConfig *table, int group, const char *source,
                                 TrsTablePlan *plan)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Reads and writes the plan file. Our own code writes it, because a plan can have millions of
-  shards; jansson reads it.
+  Reads and writes the plan file. jansson reads it. Our own code writes it, because a plan can have
+  millions of shards.
 */
 #include "spec/sharding_plan.h"
 #include "spec/table_choices.h"
@@ -41,8 +41,8 @@ static PetscBool same_costs(const TrsShard *a, const TrsShard *b)
 }
 
 /*
-  Write a shard's ", \"storage\": ..., \"perf\": ...}". Most shards have the same costs as the shard
-  before; in this case the earlier text is copied.
+  Write the end of a shard: ", \"storage\": ..., \"perf\": ...}". Most shards have the same costs as
+  the previous shard. For them the previous text is copied.
 */
 static PetscErrorCode write_costs(TrsText *text, const TrsShard *shard, const TrsShard *before, size_t *at,
                                   size_t *n)
@@ -52,7 +52,7 @@ static PetscErrorCode write_costs(TrsText *text, const TrsShard *shard, const Tr
     size_t from = *at;
 
     *at = text->n;
-    /* The text may move in memory while it grows, so copy through a small buffer. */
+    /* The text may move in memory while it grows, so it is copied through a small buffer. */
     for (size_t i = 0; i < *n; i += 64) {
       char piece[64];
       size_t n_piece = PetscMin(sizeof(piece), *n - i);
@@ -143,7 +143,7 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
   TrsText text = {0};
 
   PetscFunctionBegin;
-  /* A plan written by hand may lack its sizes. */
+  /* A plan written by hand may not have the sizes of its world. */
   PetscCall(TrsTextPrintf(&text, "{\"format\": \"trshard-plan\", \"version\": 1, "));
   if (plan->world_size) PetscCall(TrsTextPrintf(&text, "\"world_size\": %d, ", plan->world_size));
   if (plan->local_world_size)
@@ -171,10 +171,12 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Limit on a shard's bytes, rows or columns, so that sums do not overflow at once. */
+/*
+  Limit for a shard's bytes, rows and columns. It ensures that sums of them do not overflow at once.
+*/
 static const int64_t most_bytes = (int64_t)1 << 60;
 
-/* The current place in the file, for messages: "FILE: tables[3].shards[0]". */
+/* The current position in the file, for messages, such as "FILE: tables[3].shards[0]". */
 typedef struct {
   const char *source;
   char path[256];
@@ -219,7 +221,7 @@ static PetscErrorCode get_int(const json_t *object, const char *key, int64_t low
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read a non-negative number. (JSON has no NaN, and jansson rejects overflows.) */
+/* Read a non-negative number. JSON has no NaN, and jansson rejects numbers that overflow. */
 static PetscErrorCode get_real(const json_t *object, const char *key, const TrsPlace *place, double *value)
 {
   json_t *field;
@@ -232,7 +234,7 @@ static PetscErrorCode get_real(const json_t *object, const char *key, const TrsP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read a [row, col] pair. */
+/* Read a pair [row, col]. */
 static PetscErrorCode get_pair(const json_t *object, const char *key, const TrsPlace *place, int64_t *row,
                                int64_t *col)
 {
@@ -254,7 +256,7 @@ static PetscErrorCode get_pair(const json_t *object, const char *key, const TrsP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read bytes in [least, most]. The memory that a reservation leaves may be negative. */
+/* Read bytes in [least, most]. The memory that a reservation leaves can be negative. */
 static PetscErrorCode get_storage(const json_t *object, const char *key, int64_t least, int64_t most,
                                   const TrsPlace *place, TrsStorage *storage)
 {
@@ -283,7 +285,7 @@ static PetscErrorCode get_costs(const json_t *object, const TrsPlace *place, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read a named choice as its index. `name_of` gives the names of the enum's n values. */
+/* Read a word and find its index. `name_of` gives the words of the n values of an enum. */
 static PetscErrorCode get_choice(const json_t *object, const char *key, int n, const char *(*name_of)(int),
                                  const TrsPlace *place, int *choice)
 {
@@ -313,7 +315,7 @@ static const char *kernel_name(int i)
   return TrsComputeKernelName((TrsComputeKernel)i);
 }
 
-/* Read one of the table's choices, if the file has it. */
+/* Read one of the table's choices if the file has it. */
 static PetscErrorCode read_choice(const json_t *object, TrsTableChoiceKind kind, const TrsPlace *place,
                                   TrsTableChoice *choice)
 {
@@ -342,7 +344,7 @@ static PetscErrorCode read_choice(const json_t *object, TrsTableChoiceKind kind,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the ranks of a table without shards. TrsShardingPlanComplete() adds the rectangles. */
+/* Read the ranks of a table without shards. TrsShardingPlanComplete() adds the rectangles later. */
 static PetscErrorCode read_ranks(const json_t *ranks, const TrsPlace *place, TrsTablePlan *table)
 {
   PetscFunctionBegin;
@@ -393,7 +395,7 @@ static PetscErrorCode read_table(const json_t *object, int index, PetscBool has_
              place->path);
   PetscCall(get(object, "name", JSON_STRING, place, &field));
   PetscCall(PetscStrallocpy(json_string_value(field), &table->name));
-  if (json_object_get(object, "module")) /* plans by older versions have none */
+  if (json_object_get(object, "module")) /* plans of older versions have no module */
     PetscCall(get_choice(object, "module", TRS_N_MODULES, module_name, place, &choice));
   table->module = (TrsModule)choice;
   PetscCall(get_choice(object, "sharding_type", TRS_N_SHARDINGS, sharding_name, place, &choice));
@@ -427,7 +429,7 @@ static PetscErrorCode read_table(const json_t *object, int index, PetscBool has_
 
 static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsShardingPlan *plan)
 {
-  /* Plans by older versions lack the capacity. */
+  /* Plans of older versions have no capacity. */
   const PetscBool has_capacity = (PetscBool)(json_object_get(json_array_get(devices, 0), "capacity") != NULL);
 
   PetscFunctionBegin;
@@ -451,7 +453,7 @@ static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsSh
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read a plan's sizes and, if it has "devices", its costs. Missing sizes become 0. */
+/* Read a plan's sizes. If the file has "devices", read also the costs. Missing sizes become 0. */
 static PetscErrorCode read_head(const json_t *root, TrsPlace *place, TrsShardingPlan *plan)
 {
   int *const size[] = {&plan->world_size, &plan->local_world_size, &plan->pod_size};

@@ -81,7 +81,7 @@ static void apply(TrsTableChoiceKind kind, int64_t value, TrsTableConfig *table)
   switch (kind) {
   case TRS_CHOICE_CACHE_ALGORITHM: constraints->cache_lfu = (PetscBool)(value == 1); break;
   case TRS_CHOICE_CACHE_RESERVED_MEMORY:
-  case TRS_CHOICE_CACHE_PRECISION: break; /* read from constraints->choice */
+  case TRS_CHOICE_CACHE_PRECISION: break; /* its value is read directly from constraints->choice */
   case TRS_CHOICE_ENFORCE_HBM:
     constraints->has_enforce_hbm = PETSC_TRUE;
     constraints->enforce_hbm = (PetscBool)value;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A table's choices that options set and plans carry: its cache, the place of its states, its
-  rounding, and its handling of bad ids.
+  Choices of a table that options can set and plans can contain: its cache, the memory of its
+  states, its rounding, and its treatment of invalid ids.
 
   Source: TorchRec ParameterConstraints, and a plan's ParameterSharding
 */
@@ -9,20 +9,20 @@
 
 #include "spec/sharding_plan.h"
 
-/* The form of a choice's value. */
+/* The form of a choice's value: a word, true or false, or a number of bytes. */
 typedef enum { TRS_FORM_WORD, TRS_FORM_FLAG, TRS_FORM_BYTES } TrsChoiceForm;
 
-/* The choice's name in options and plans, and its form. */
+/* The choice's name in options and plans. TrsTableChoiceForm(): the form of its value. */
 const char *TrsTableChoiceName(TrsTableChoiceKind kind);
 TrsChoiceForm TrsTableChoiceForm(TrsTableChoiceKind kind);
 
-/* The word for a value of a WORD choice, borrowed; NULL after the last value. */
+/* The word for a value of a choice with form WORD. Returns NULL after the last value. Borrowed. */
 const char *TrsTableChoiceWord(TrsTableChoiceKind kind, int value);
 
-/* Write a value in the options' form. A size of 24 is enough. */
+/* Write a value in the form that options use. A size of 24 is enough. */
 void TrsTableChoiceText(TrsTableChoiceKind kind, int64_t value, char *text, size_t size);
 
-/* True if the choice is about a caching kernel's cache. */
+/* True if the choice belongs to the cache of a caching kernel. */
 PetscBool TrsTableChoiceIsOfCache(TrsTableChoiceKind kind);
 
 /*
@@ -34,8 +34,9 @@ PetscBool TrsTableChoiceIsOfCache(TrsTableChoiceKind kind);
 PetscErrorCode TrsTableChoicesRead(TrsOptions options, TrsTableConfig *table);
 
 /*
-  Get the choices that a plan writes for a table with a compute kernel. Choices about caches are
-  included only for caching kernels. choice is [TRS_N_TABLE_CHOICES]. Not collective.
+  Get the choices that a plan contains for a table with the given compute kernel. Choices about
+  caches are included only if the kernel is a caching kernel. choice is [TRS_N_TABLE_CHOICES]. Not
+  collective.
 */
 void TrsTableChoicesForPlan(const TrsTableConfig *table, TrsComputeKernel kernel, TrsTableChoice *choice);
 
@@ -45,7 +46,7 @@ void TrsTableChoicesForPlan(const TrsTableConfig *table, TrsComputeKernel kernel
   Not collective; the result is the same on all ranks.
 
   In:     source  the plan's file, for messages
-  Errors: OPTION if a table's option contradicts the plan
+  Errors: OPTION if an option of a table contradicts the plan
 */
 PetscErrorCode TrsTableChoicesFromPlan(TrsOptions options, const TrsShardingPlan *plan, const char *source,
                                        TrsTableConfigs *tables);

@@ -14,7 +14,7 @@ typedef enum { TRS_INIT_NONLINEARITIES(NONLINEARITY) } TrsNonlinearity;
 
 static const char *const fn_names[] = {TRS_INIT_FNS(TRS_WORD_TEXT)};
 
-/* Bit sets of the functions that use a key. */
+/* Bit sets of the init functions that use a key. */
 enum {
 #define BIT(KIND) (1 << TRS_INIT_FN_##KIND)
   TRS_TAKEN_BY_UNIFORM = BIT(UNIFORM),
@@ -34,7 +34,10 @@ static const struct {
     TRS_INIT_KEYS(KEY)};
 enum { TRS_N_INIT_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
-/* Reject the table's own keys that its function does not use, and note the keys that it uses. */
+/*
+  Reject keys that were given for this table but that its init function does not use. Add the keys
+  that the function uses to *used.
+*/
 static PetscErrorCode check_keys(TrsOptions options, const TrsTableConfig *table, TrsInitFn fn,
                                  unsigned *used)
 {
@@ -71,7 +74,7 @@ static PetscErrorCode read_uniform(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A distribution with mean 0 and this standard deviation. */
+/* A distribution with mean 0 and the given standard deviation. */
 static TrsRandomLaw law_of(double std, PetscBool is_normal)
 {
   const float bound = (float)(sqrt(3.0) * std);

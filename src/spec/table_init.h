@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A table's initial weights: torch.nn.init's functions by name, with their arguments.
+  The initial weights of a table. init_fn names a function of torch.nn.init, and the other keys are
+  its arguments.
 
   Source: torch.nn.init uniform_, normal_, xavier_uniform_, xavier_normal_, kaiming_uniform_,
           kaiming_normal_, constant_, calculate_gain; TorchRec EmbeddingBagConfig.init_fn. TorchRec
@@ -20,9 +21,9 @@
   X(KAIMING_NORMAL, kaiming_normal) \
   X(CONSTANT, constant)
 
-/* The functions after which kaiming preserves the variance: X(KIND, word, gain) */
+/* X(KIND, word, gain) for the nonlinearities whose variance kaiming initialisation preserves. */
 #define TRS_INIT_NONLINEARITIES(X) \
-  X(LEAKY_RELU, leaky_relu, 0.0) /* depends on init_a */ \
+  X(LEAKY_RELU, leaky_relu, 0.0) /* the gain depends on init_a */ \
   X(RELU, relu, 1.4142135623730951) \
   X(LINEAR, linear, 1.0) \
   X(SIGMOID, sigmoid, 1.0) \
@@ -30,8 +31,8 @@
   X(SELU, selu, 0.75)
 
 /*
-  A table's keys, X(key, type, default, range, choices, functions, help). `functions` is the first
-  word of the functions that use the key; ALL for init_fn itself.
+  The keys of a table, X(key, type, default, range, choices, functions, help). `functions` is the
+  first word of the functions that use the key. It is ALL for init_fn itself.
 */
 #define TRS_INIT_KEYS(X) \
   X(init_fn, ENUM, "uniform", NULL, TRS_CHOICES(TRS_INIT_FNS), ALL, \
@@ -55,14 +56,15 @@
 
   The table's size must be set. Not collective; the result is the same on all ranks.
 
-  InOut:  used  the keys that tables used so far, for TrsTableInitCheckUsed(); initially 0
+  InOut:  used  bit set of the keys that tables used so far, for TrsTableInitCheckUsed(); initially
+          0
   Errors: OPTION for a key of the table that its init_fn does not use, init_min above init_max,
           constant without init_value
 */
 PetscErrorCode TrsTableInitRead(TrsOptions options, TrsTableConfig *table, unsigned *used);
 
 /*
-  Check that each given -tables_init_ key is used by a table. Not collective. Errors: OPTION naming
-  the key.
+  Check that each key given as -tables_init_<key> is used by at least one table. Not collective.
+  Errors: OPTION with the key.
 */
 PetscErrorCode TrsTableInitCheckUsed(TrsOptions options, unsigned used);

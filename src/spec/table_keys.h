@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Macros to read a table's keys in the files of spec/. A function that uses them must have `options`
-  and `table`, and must begin with PetscFunctionBegin.
+  Macros for files of spec/ that read a table's keys. A function that uses them must have the
+  variables `options` and `table`, and must begin with PetscFunctionBegin.
 */
 #pragma once
 
 #include "spec/table_config.h"
 
-/* Read a table's key with a getter of TrsOptions: GET(Int, "num_embeddings", &value, &set). */
+/*
+  Read a table's key with a getter of TrsOptions, for example GET(Int, "num_embeddings", &value,
+  &set).
+*/
 #define GET(type, key, ...) \
   do { \
     const char *full_name; \
@@ -15,7 +18,7 @@
     PetscCall(TrsOptionsGet##type(options, full_name, __VA_ARGS__)); \
   } while (0)
 
-/* Raise OPTION naming a table's key. */
+/* Raise OPTION with the name of a table's key. */
 #define FAIL(key, ...) \
   do { \
     const char *full_name; \
@@ -24,8 +27,8 @@
   } while (0)
 
 /*
-  Set *own to true if the key was given for this table in particular. -tables_<key> applies to all
-  tables, including tables that do not use the key. Not collective.
+  Set *own to true if the key was given for this table by name. A key given as -tables_<key> is for
+  all tables, even those that do not use it. Not collective.
 */
 PetscErrorCode TrsTableKeyIsOwn(TrsOptions options, const TrsTableConfig *table, const char *key,
                                 PetscBool *own);

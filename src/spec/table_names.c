@@ -13,13 +13,13 @@ static int compare_names(const void *a, const void *b)
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Compare names as options do. */
+/* Compare names as the options do. */
 static int compare_letters(const void *a, const void *b)
 {
   return strcasecmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Find the first name that equals another name by `compare`; NULL if there is none. */
+/* Find the first name that is equal to another name by `compare`. Returns NULL if there is none. */
 static PetscErrorCode find_equal(int n, const char *const *names, int (*compare)(const void *, const void *),
                                  const char **equal)
 {
@@ -44,7 +44,7 @@ PetscErrorCode TrsNamesFindTwice(int n, const char *const *names, const char **t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* True if an HDF5 path has a part that is empty or ".", because HDF5 skips such parts. */
+/* True if a part of an HDF5 path is empty or ".". HDF5 skips such parts. */
 static PetscBool has_no_part(const char *name)
 {
   for (const char *part = name;; part++) {
@@ -56,7 +56,7 @@ static PetscBool has_no_part(const char *name)
   }
 }
 
-/* True if a path's first part is the name of a table's tensor in checkpoints. */
+/* True if the path's first part is a name that checkpoints use for a tensor of a table. */
 static PetscBool is_tensor(const char *path)
 {
 #define STATE_NAMES(KIND, word, first, first_name, second, second_name, ...) first_name, second_name,
@@ -72,7 +72,10 @@ static PetscBool is_tensor(const char *path)
   return PETSC_FALSE;
 }
 
-/* The table with a tensor at this path, for example table a for the name a/weight; -1: none. */
+/*
+  The index of a table whose tensor has this path. For example, the name a/weight is a tensor of
+  table a. Returns -1 if there is no such table.
+*/
 static int table_below(const char *name, int n, const char *const *names)
 {
   for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/'))

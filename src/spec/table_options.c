@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads and checks -tables, -tables_<key>, -table_<name>_<key>; the dataset gives defaults. */
+/* Reads and checks -tables, -tables_<key> and -table_<name>_<key>. The dataset gives defaults. */
 #include "core/names.h"
 #include "core/options/option_list.h"
 #include "spec/table_choices.h"
@@ -145,7 +145,7 @@ const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
                       "dynamic_buckets",
     "features,pooling,sequence_pooling,is_weighted,data_type");
 
-/* Note a value that the run found for a table's key, for the model's checkpoints. */
+/* Record a value that the run determined for a table's key, for the checkpoints of this model. */
 static PetscErrorCode settle(TrsOptions options, const TrsTableConfig *table, const char *key,
                              const char *value)
 {
@@ -195,7 +195,10 @@ static PetscErrorCode read_features(TrsOptions options, const TrsDatasetFeatures
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read if a modulo treats ids as unsigned. The model keeps this setting, as rows depend on it. */
+/*
+  Read if a modulo treats ids as unsigned. The model's checkpoints keep this setting, because the
+  rows of ids depend on it.
+*/
 static PetscErrorCode read_sign(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
 {
   TrsIdMapRule *rule = &table->id_map;
@@ -225,7 +228,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   table->id_map.kind = (TrsIdMapKind)map;
   PetscCall(read_sign(options, dataset, table));
   rows = table->id_map.kind == TRS_ID_MAP_QUOTIENT ? range : 0;
-  /* Any id maps to a row, so the range of ids sets no limit. */
+  /* Every id is mapped to a row, so the range of ids is no limit. */
   if (table->id_map.kind != TRS_ID_MAP_NONE) range = 0;
   rows = PetscMax(rows, range);
   GET(Int, "num_embeddings", &rows, &has_rows);
@@ -241,7 +244,9 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
          "; id_map modulo, hash, qr, zch or dynamic makes rows of larger ids",
          table->name, rows, range);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
-  /* The factor 64 leaves room for element bytes, optimizer state and alignment. */
+  /*
+    The factor 64 leaves a margin for the bytes of an element, the optimizer's states and alignment.
+  */
   if (rows > (INT64_MAX >> 6) / dim)
     FAIL("num_embeddings", "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes",
          table->name, rows, dim);
@@ -261,7 +266,7 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
   GET(Bool, "is_weighted", &table->is_weighted, NULL);
   table->pooling = (TrsPooling)pooling;
   table->data_type = (TrsDType)data_type;
-  /* A dry run without a dataset only counts bytes. */
+  /* A dry run without a dataset only counts bytes, so it accepts this. */
   if (dataset && table->is_weighted && table->pooling == TRS_POOLING_MEAN)
     FAIL("pooling", "table \"%s\" is weighted, and weights have no meaning with mean: use sum", table->name);
   if (dataset && table->is_weighted && table->pooling == TRS_POOLING_NONE)
@@ -329,7 +334,7 @@ static PetscErrorCode copy_reals(int n, const double *from, int *n_to, double **
 
 /*
   Read pooling_factors, num_poolings and batch_sizes. Each list has one entry per feature. The
-  default of pooling_factors is the dataset's mean lengths.
+  default of pooling_factors is the mean length of each feature in the dataset.
 */
 static PetscErrorCode read_lists(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
 {
@@ -424,7 +429,10 @@ static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the settings that each part of a split table has for itself. used: TrsTableInitRead() */
+/*
+  Read the settings that the two parts of a split table have separately. used is described at
+  TrsTableInitRead().
+*/
 static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *dataset, unsigned *used,
                                 TrsTableConfig *table)
 {
@@ -465,7 +473,10 @@ static PetscErrorCode read_split(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a part of a table that id_map qr splits. It has the table's features and its own rows. */
+/*
+  Make one part of a table that id_map qr splits. The part has the features of the whole table and
+  its own number of rows.
+*/
 static PetscErrorCode make_part(const TrsTableConfig *whole, TrsIdMapKind kind, const char *suffix,
                                 TrsTableConfig *part)
 {
@@ -491,7 +502,10 @@ static PetscErrorCode make_part(const TrsTableConfig *whole, TrsIdMapKind kind, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check a part's pooling. Pooled vectors of the parts are joined: each bag must have one vector. */
+/*
+  Check the pooling of a part. The model combines pooled vectors of the two parts, so each bag must
+  have one vector.
+*/
 static PetscErrorCode check_part(TrsOptions options, const TrsTableConfig *table)
 {
   PetscFunctionBegin;
@@ -506,7 +520,7 @@ static PetscErrorCode check_part(TrsOptions options, const TrsTableConfig *table
 
 /*
   Read a table into table[0]. If id_map qr splits the table, read its two parts into table[0] and
-  table[1]. used: TrsTableInitRead()
+  table[1]. used is described at TrsTableInitRead().
 */
 static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *dataset, const char *name,
                                  unsigned *used, TrsTableConfig *table, int *n)
@@ -543,7 +557,7 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
   for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
   PetscCall(PetscMalloc1(n, &names));
   for (int t = 0; t < tables->n; t++) {
-    /* A remainder has the same features as its quotient. */
+    /* The second part of id_map qr has the same features as the first. */
     if (tables->table[t].id_map.kind == TRS_ID_MAP_REMAINDER) continue;
     for (int f = 0; f < tables->table[t].n_features; f++) names[i++] = tables->table[t].features[f];
   }
@@ -556,7 +570,7 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that no part of a table has the name of another table. */
+/* Check that no part of a split table has the name of another table. */
 static PetscErrorCode check_parts(TrsOptions options, const TrsTableConfigs *tables)
 {
   const char **names, *twice;
@@ -574,7 +588,10 @@ static PetscErrorCode check_parts(TrsOptions options, const TrsTableConfigs *tab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check widths: all sequence tables are in one EmbeddingCollection and must have the same width. */
+/*
+  Check the widths of sequence tables. They are all in one EmbeddingCollection, so they must have
+  the same width.
+*/
 static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConfigs *tables)
 {
   const TrsTableConfig *first = NULL;
@@ -593,7 +610,7 @@ static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConf
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Note the dataset's names as the model's tables. */
+/* Record the dataset's names as the names of the model's tables. */
 static PetscErrorCode settle_names(TrsOptions options, int n, const char *const *names)
 {
   char *text;

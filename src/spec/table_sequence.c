@@ -16,7 +16,7 @@ static const struct {
 #define KEY(word, type, fallback, range, choices, unit, KIND, help) {#word, TRS_SEQUENCE_POOLING_##KIND},
     TRS_SEQUENCE_KEYS(KEY)};
 
-/* Reject a key that was given for this table in particular but that the table does not use. */
+/* Reject a key that was given for this table by name if the table does not use it. */
 static PetscErrorCode refuse(TrsOptions options, const TrsTableConfig *table, const char *key)
 {
   const char *name, *source;
@@ -99,7 +99,10 @@ static PetscErrorCode read_transformer(TrsOptions options, TrsTableConfig *table
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* True if a model can switch between two poolings: sums, means and maxima have the same width. */
+/*
+  True if a model can switch from one pooling to the other. Sums, means and maxima have the same
+  width.
+*/
 static PetscBool fit_each_other(int a, int b)
 {
   const PetscBool plain_a = (PetscBool)(a == TRS_SEQUENCE_POOLING_MEAN || a == TRS_SEQUENCE_POOLING_MAX);
@@ -109,8 +112,9 @@ static PetscBool fit_each_other(int a, int b)
 }
 
 /*
-  Reject a run's pooling if the checkpoint's model has parameters or columns that it does not use,
-  or lacks some that it needs. The table's pooling must be set; `kind` is its sequence_pooling.
+  Reject the run's pooling if it does not fit the checkpoint's model: the model has parameters or
+  columns that the pooling does not use, or lacks some that it needs. The table's pooling must be
+  set; `kind` is its sequence_pooling.
 */
 static PetscErrorCode check_model(TrsOptions options, const TrsTableConfig *table, int kind)
 {
@@ -156,8 +160,10 @@ PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find a target's table and feature by name: a feature's name, else the name of a table with a
-   single feature. */
+/*
+  Find the table and the feature of a target by name. The name is a feature's name, or the name of a
+  table that has only one feature.
+*/
 static const TrsTableConfig *find_target(const TrsTableConfigs *tables, const char *name, int *k)
 {
   for (int t = 0; t < tables->n; t++)

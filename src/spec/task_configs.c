@@ -52,7 +52,7 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
                                "blanks, no . in front",
                                names[t], TRS_TASK_NAME - 1));
     for (int k = 0; k < t; k++)
-      if (strcasecmp(names[k], names[t]) == 0) /* options ignore case in names */
+      if (strcasecmp(names[k], names[t]) == 0) /* options ignore the case of names */
         PetscCall(
             TrsOptionError(options, "-tasks", "\"%s\" is listed twice%s", names[t],
                            strcmp(names[k], names[t]) ? ", where small and capital letters are one" : ""));
@@ -61,8 +61,8 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
 }
 
 /*
-  Without -tasks, reject settings for all tasks, because they would have no effect. The defaults are
-  allowed, because a model's option file lists them.
+  If -tasks is not given, reject settings for tasks, because they would have no effect. Default
+  values are allowed, because a model's option file contains them.
 */
 static PetscErrorCode check_unnamed(TrsOptions options)
 {
@@ -92,7 +92,9 @@ static PetscErrorCode name_of(TrsOptions options, const TrsTaskConfig *task, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the loss and its numbers. A number given for a task with another loss is an error. */
+/*
+  Read the loss and its numbers. If a number is given for a task with another loss, raise an error.
+*/
 static PetscErrorCode read_loss(TrsOptions options, TrsTaskConfig *task)
 {
 #define LABELS_OF(KIND, word, labels) TRS_LABEL_##labels,

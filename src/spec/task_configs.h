@@ -10,25 +10,27 @@
 #include "core/options/options.h"
 #include "spec/vocabulary.h"
 
-enum { TRS_MOST_TASKS = 64, TRS_TASK_NAME = 64 /* bytes of a name, with the zero */ };
+enum { TRS_MOST_TASKS = 64, TRS_TASK_NAME = 64 /* most bytes of a name, with its final 0 */ };
 
 typedef struct {
-  const char *name;  /* from -tasks; NULL without -tasks */
-  const char *label; /* the option's label; NULL: the dataset's label with the task's name */
+  const char *name; /* name in -tasks; NULL if -tasks is not given */
+  /* name of the label given by the option; NULL means the dataset's label with the task's name */
+  const char *label;
   TrsLossKind loss;
-  TrsLabelKind labels; /* kind of the labels */
-  int classes;         /* numbers per prediction: softmax's classes, else 1 */
-  int column;          /* the task's first column in the predictions of all tasks */
+  TrsLabelKind labels; /* the kind of labels that the loss needs */
+  int classes;         /* number of values per prediction: the classes of softmax, otherwise 1 */
+  int column;          /* index of the task's first column in the predictions of all tasks */
   double weight;       /* weight of the task's loss in the step's loss */
-  double pos_weight;   /* bce: weight of positives */
-  double huber_delta;  /* huber: the error at which the loss changes from a square to a line */
-  int n_arch;          /* layers above the layers that all tasks share */
-  int64_t *arch;       /* [n_arch] their sizes; the last is `classes` */
+  double pos_weight;   /* used by bce: weight of positive samples */
+  /* used by huber: the error above which the loss is linear instead of quadratic */
+  double huber_delta;
+  int n_arch;    /* number of layers on top of the layers that all tasks share */
+  int64_t *arch; /* [n_arch] sizes of these layers; the last size is `classes` */
 } TrsTaskConfig;
 
 typedef struct {
-  PetscBool named;     /* -tasks was given; a NaN label then counts as missing */
-  int n, columns;      /* tasks, and columns of all predictions */
+  PetscBool named;     /* true if -tasks was given; then a NaN label counts as missing */
+  int n, columns;      /* number of tasks; number of columns of all predictions */
   TrsTaskConfig *task; /* [n] */
 } TrsTaskConfigs;
 
@@ -37,10 +39,11 @@ extern const TrsOptionGroup trs_tasks_options, trs_task_options;
 /*
   TrsTaskConfigsFromOptions - Read -tasks, -tasks_<key> and -task_<name>_<key>.
 
-  Not collective. The options must live as long as the result, which borrows names.
+  Not collective. The result borrows names from the options, so it must not be used after they are
+  freed.
 
-  In:     over_arch  [n_over] sizes of -over_arch, for tasks without their own sizes; the task's
-                     last size replaces the list's last size
+  In:     over_arch  [n_over] sizes of -over_arch, used for tasks without their own sizes. The last
+                     size is replaced by the number of the task's values per prediction
   Out:    tasks      free with TrsTaskConfigsFree()
   Errors: OPTION
 */
@@ -48,5 +51,7 @@ PetscErrorCode TrsTaskConfigsFromOptions(TrsOptions options, int n_over, const i
                                          TrsTaskConfigs *tasks);
 PetscErrorCode TrsTaskConfigsFree(TrsTaskConfigs *tasks);
 
-/* The parameter of the task's loss for the kernels in compute/: pos_weight or huber_delta. */
+/*
+  The parameter that the kernels in compute/ need for the task's loss: pos_weight or huber_delta.
+*/
 float TrsTaskParameter(const TrsTaskConfig *task);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A growing text. Plans, search spaces and reports are written into it before they go to a file or
-  to other ranks.
+  A text that grows. Plans, search spaces and reports are first written into such a text. Then it
+  goes to a file or to other ranks.
 */
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 typedef struct {
-  char *data; /* NUL-terminated after the first addition; free with PetscFree() */
+  char *data; /* ends with a 0 byte after the first addition; free with PetscFree() */
   size_t n, capacity;
 } TrsText;
 
@@ -24,12 +24,12 @@ PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...) PETSC_ATTRI
 PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n);
 
 /*
-  Append a JSON string with its quotes. Characters that control a terminal become \u escapes. Not
+  Append a string as JSON, with quotes. Characters that control a terminal become \u escapes. Not
   collective. Errors: MEMORY.
 */
 PetscErrorCode TrsTextJsonString(TrsText *text, const char *string);
 
 PetscErrorCode TrsTextFree(TrsText *text);
 
-/* Write "1.5 GiB" into text [size] and return text. */
+/* Write a number of bytes, such as "1.5 GiB", into text [size]. Returns text. */
 const char *TrsBytesText(double bytes, char *text, size_t size);

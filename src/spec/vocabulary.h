@@ -1,42 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The words that options, files and code share, each named once: the embedding tables' optimizers
-  and their numbers, the dense layers' optimizers, interactions, losses, tasks, devices, codecs for
-  messages, and compute kernels.
+  The words that options, files and code share, each defined once: the optimizers of embedding
+  tables and their numbers, the optimizers of dense layers, interactions, losses, tasks, devices,
+  codecs for messages, and compute kernels.
 
-  A list is a macro that calls X once for each word. The lists define enums, option choices, states
-  in checkpoints and the planner's bytes. Enums and -help keep the lists' order.
+  A list is a macro that calls X once for each word. Enums, option choices, states in checkpoints
+  and the planner's bytes are made from these lists. Enums and -help have the order of the lists.
 
   This header includes no other header, and every folder may include it (src/folders.txt).
 */
 #pragma once
 
-/* An option's choices: TRS_CHOICES(LIST) is "a,b,c". X's second argument is the word. */
+/*
+  The choices of an option: TRS_CHOICES(LIST) is the string "a,b,c". X's second argument is the
+  word.
+*/
 #define TRS_CHOICES(LIST)         (&("" LIST(TRS_COMMA_WORD))[1])
 #define TRS_COMMA_WORD(KIND, ...) "," TRS_FIRST_TEXT(__VA_ARGS__, )
 #define TRS_FIRST_TEXT(word, ...) #word
 
-/* The words for an array, {LIST(TRS_WORD_TEXT)}, and their number, 0 LIST(TRS_COUNT_WORD). */
+/*
+  The words of a list as an array are {LIST(TRS_WORD_TEXT)}. Their number is 0 LIST(TRS_COUNT_WORD).
+*/
 #define TRS_WORD_TEXT(KIND, ...) TRS_FIRST_TEXT(__VA_ARGS__, ),
 #define TRS_COUNT_WORD(...)      +1 /* NOLINT(bugprone-macro-parentheses): a term of a sum */
 
 /* --- optimizers of embedding tables --- */
 
-/* A state is a tensor that an optimizer keeps for a table: one number per row or per element. */
+/*
+  A state is a tensor that an optimizer keeps for a table. It has one number per row or one per
+  element.
+*/
 typedef enum { TRS_STATE_ABSENT, TRS_STATE_ROW, TRS_STATE_ELEMENT } TrsStateShape;
 
 /*
   X(KIND, word, shape, name, shape, name, planned, columns, decay)
 
   shape, name  shape and name of the first and of the second state
-  planned      the states that the planner counts, as in TorchRec's planner: adam, sgd and
-               rowwise_adagrad have their real states, the others one number per weight
+  planned      the states that the planner counts, as TorchRec's planner does: the real states of
+               adam, sgd and rowwise_adagrad, and one number per weight for all others
   columns      COUPLED: the update depends on the whole row, so that a column shard differs from the
                table (src/RULES.md, rule A12); BY_SQUARES: it depends only on the sum of the row's
                squared gradients; APART: each element is independent
   decay        DECAYS, or KEEPS: no weight decay
 
-  If a word's kernels are missing in compute/ or gpu/, the set-up of a run rejects the word.
+  If compute/ or gpu/ has no kernels for a word, the set-up of a run rejects the word.
 */
 #define TRS_EMBEDDING_OPTIMIZERS(X) \
   X(NONE, none, ABSENT, "", ABSENT, "", NONE, APART, DECAYS) \
@@ -51,19 +59,19 @@ typedef enum { TRS_STATE_ABSENT, TRS_STATE_ROW, TRS_STATE_ELEMENT } TrsStateShap
   X(LARS_SGD, lars_sgd, ELEMENT, "momentum1", ABSENT, "", ONE, COUPLED, DECAYS) \
   X(LION, lion, ELEMENT, "exp_avg", ABSENT, "", ONE, APART, DECAYS) \
   X(FTRL, ftrl, ELEMENT, "z", ELEMENT, "n", TWO, APART, KEEPS) \
-  X(SHAMPOO, shampoo, ABSENT, "", ABSENT, "", ONE, APART, DECAYS) /* known but rejected */
+  X(SHAMPOO, shampoo, ABSENT, "", ABSENT, "", ONE, APART, DECAYS) /* known, but always rejected */
 
 #define TRS_OPTIMIZER_KIND(KIND, ...) TRS_OPTIM_##KIND,
 typedef enum { TRS_EMBEDDING_OPTIMIZERS(TRS_OPTIMIZER_KIND) } TrsSparseOptimizerKind;
 
 enum {
   TRS_N_OPTIMS = 0 TRS_EMBEDDING_OPTIMIZERS(TRS_COUNT_WORD),
-  TRS_OPTIMIZER_STATES = 2 /* at most */
+  TRS_OPTIMIZER_STATES = 2 /* largest number of states */
 };
 
 /*
-  An optimizer's numbers, X(word, default, range, help): fields of TrsSparseOptimizerArgs, and
-  options -embedding_<word>, -tables_<word>, -table_<name>_<word>.
+  The numbers of an optimizer, X(word, default, range, help). Each is a field of
+  TrsSparseOptimizerArgs, and an option -embedding_<word>, -tables_<word> or -table_<name>_<word>.
 */
 #define TRS_OPTIMIZER_NUMBERS(X) \
   X(learning_rate, "0.01", "[0,]", "learning rate of the embedding tables") \
@@ -84,7 +92,8 @@ enum {
 /*
   X(KIND, word, name, name, eps, decay)
 
-  name   name of the first and of the second state, one number per weight; "": no state
+  name   name of the first and of the second state, which have one number per weight; "" means no
+         state
   eps    default of -dense_eps
   decay  default of -dense_weight_decay
 
@@ -145,8 +154,8 @@ typedef enum { TRS_SCHEDULES(TRS_SCHEDULE_KIND) } TrsSchedulePolicy;
 typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
 
 /*
-  An interaction's numbers, X(word, type, default, range, help): options -<word>. Each word begins
-  with the interaction's word.
+  The numbers of an interaction, X(word, type, default, range, help). Each is an option -<word>, and
+  each word begins with the interaction's word.
 */
 #define TRS_INTERACTION_NUMBERS(X) \
   X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn, dcn_full, dcn_vector and dcn_mixture") \
@@ -173,12 +182,13 @@ typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
 /* --- poolings of a sequence table's bags --- */
 
 /*
-  X(KIND, word) for the poolings that are layers of the model: functions of a bag's rows, with
-  parameters. Each word has a table of functions, trs_sequence_<word> in model/sequence_<word>.c.
+  X(KIND, word) for the poolings that are layers of the model. Such a layer computes a vector from a
+  bag's rows, with parameters. Each word has a table of functions, trs_sequence_<word>, in
+  model/sequence_<word>.c.
 */
 #define TRS_SEQUENCE_LAYERS(X) X(GRU, gru) X(DIN, din) X(TRANSFORMER, transformer)
 
-/* X(KIND, word) for all poolings. */
+/* X(KIND, word) for all poolings of a sequence table. */
 #define TRS_SEQUENCE_POOLINGS(X) X(MEAN, mean) X(MAX, max) X(CONCAT, concat) TRS_SEQUENCE_LAYERS(X)
 
 #define TRS_SEQUENCE_POOLING_KIND(KIND, ...) TRS_SEQUENCE_POOLING_##KIND,
@@ -186,8 +196,8 @@ typedef enum { TRS_SEQUENCE_POOLINGS(TRS_SEQUENCE_POOLING_KIND) } TrsSequencePoo
 enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
 
 /*
-  X(key, type, default, range, choices, unit, KIND, help) for the table keys that one of these
-  poolings uses.
+  X(key, type, default, range, choices, unit, KIND, help) for the keys of a table that only one of
+  these poolings uses.
 */
 #define TRS_SEQUENCE_KEYS(X) \
   X(sequence_length, INT, NULL, "[1,65536]", NULL, "rows", CONCAT, \
@@ -215,8 +225,8 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
 /* --- losses of learning tasks, and the tasks' layers above the interaction --- */
 
 /*
-  X(KIND, word, labels): a label is a PROBABILITY in [0, 1], any finite NUMBER, or a CLASS
-  0, 1, 2 ... Each word has a kernel of the same name (TRS_KERNELS).
+  X(KIND, word, labels). A label is a PROBABILITY in [0, 1], any finite NUMBER, or a CLASS 0, 1, 2
+  and so on. Each word has a kernel with the same name (TRS_KERNELS).
 */
 #define TRS_LOSSES(X) \
   X(BCE, bce, PROBABILITY) \
@@ -229,10 +239,11 @@ typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
 typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
 
 /*
-  The map from ids to rows: unchanged, the remainder, or the remainder of a 64-bit hash. QUOTIENT
-  and REMAINDER are the parts of id_map qr (spec/table_options.c): the modulo's row divided by
-  `collisions`, quotient or remainder. With ZCH and DYNAMIC an id stays unchanged until it arrives
-  at the owner of its bucket, which gives it a row (embed/placement.h).
+  The way in which an id becomes a row: unchanged, by its remainder, or by the remainder of its
+  64-bit hash. QUOTIENT and REMAINDER are for the two parts of id_map qr (spec/table_options.c): the
+  remainder is divided by `collisions`, and the row is the quotient or the remainder of this
+  division. With ZCH and DYNAMIC an id stays unchanged until it arrives at the owner of its bucket,
+  which gives it a row (embed/placement.h).
 */
 typedef enum {
   TRS_ID_MAP_NONE,
@@ -244,10 +255,13 @@ typedef enum {
   TRS_ID_MAP_REMAINDER
 } TrsIdMapKind;
 
-/* The words of id_map, in the order of TrsIdMapKind; qr stands for both parts. */
+/* The words for id_map in the order of TrsIdMapKind. qr stands for both of its parts. */
 #define TRS_ID_MAP_WORDS "none,modulo,hash,qr,zch,dynamic"
 
-/* The ids that keep a row of a zch table, and the ids of an interval that compete for rows. */
+/*
+  X(KIND, word) for the policies that decide which ids keep a row of a zch table. Below: for the
+  filters that decide which ids of an interval compete for rows.
+*/
 #define TRS_ZCH_POLICIES(X) \
   X(LFU, lfu) \
   X(LRU, lru) \
@@ -261,7 +275,9 @@ typedef enum {
 typedef enum { TRS_ZCH_POLICIES(TRS_ZCH_POLICY_KIND) } TrsZchPolicy;
 typedef enum { TRS_ZCH_FILTERS(TRS_ZCH_FILTER_KIND) } TrsZchFilter;
 
-/* The ids that lose their row when a dynamic table is full. */
+/*
+  X(KIND, word) for the policies that decide which ids lose their row when a dynamic table is full.
+*/
 #define TRS_DYNAMIC_POLICIES(X) \
   X(LRU, lru) \
   X(LFU, lfu) \
@@ -269,7 +285,10 @@ typedef enum { TRS_ZCH_FILTERS(TRS_ZCH_FILTER_KIND) } TrsZchFilter;
 #define TRS_DYNAMIC_POLICY_KIND(KIND, word) TRS_DYNAMIC_##KIND,
 typedef enum { TRS_DYNAMIC_POLICIES(TRS_DYNAMIC_POLICY_KIND) } TrsDynamicPolicy;
 
-/* The row of ids that have none: it learns, it stays at its initial values, or it is zero. */
+/*
+  X(KIND, word) for the row that ids without a row of their own use: it learns, it keeps its initial
+  values, or it is zero.
+*/
 #define TRS_UNKNOWN_ROWS(X) \
   X(SHARED, shared) \
   X(INITIAL, initial) \
@@ -277,7 +296,10 @@ typedef enum { TRS_DYNAMIC_POLICIES(TRS_DYNAMIC_POLICY_KIND) } TrsDynamicPolicy;
 #define TRS_UNKNOWN_ROW_KIND(KIND, word) TRS_UNKNOWN_##KIND,
 typedef enum { TRS_UNKNOWN_ROWS(TRS_UNKNOWN_ROW_KIND) } TrsUnknownRow;
 
-/* The loss for two towers' pairs: of each pair separately, or of a query among candidates. */
+/*
+  X(KIND, word) for the loss of two towers: for each pair separately, or for a query among
+  candidates.
+*/
 #define TRS_PAIR_LOSSES(X) \
   X(BCE, bce) \
   X(IN_BATCH_SOFTMAX, in_batch_softmax) \
@@ -306,7 +328,7 @@ typedef enum { TRS_HEADS(TRS_HEADS_KIND) } TrsHeadsKind;
 #define TRS_TASK_KIND(KIND, ...) TRS_TASK_##KIND,
 typedef enum { TRS_TASKS(TRS_TASK_KIND) } TrsTask;
 
-/* --- devices; -device has auto before them --- */
+/* --- devices; the option -device also accepts auto --- */
 
 #define TRS_DEVICES(X) \
   X(CPU, cpu) \
@@ -316,7 +338,7 @@ typedef enum { TRS_TASKS(TRS_TASK_KIND) } TrsTask;
 #define TRS_DEVICE_CHOICE(KIND, ...) TRS_DEVICE_##KIND,
 typedef enum { TRS_DEVICE_CHOICES(TRS_DEVICE_CHOICE) } TrsDeviceChoice;
 
-/* --- exchanges between copies of the tables --- */
+/* --- exchanges between replicas of tables --- */
 
 #define TRS_REPLICA_SYNCS(X) \
   X(AVERAGE, average) \
@@ -325,7 +347,7 @@ typedef enum { TRS_DEVICE_CHOICES(TRS_DEVICE_CHOICE) } TrsDeviceChoice;
 #define TRS_REPLICA_SYNC_KIND(KIND, ...) TRS_REPLICA_SYNC_##KIND,
 typedef enum { TRS_REPLICA_SYNCS(TRS_REPLICA_SYNC_KIND) } TrsReplicaSyncKind;
 
-/* --- codecs: X(KIND, word, bytes per value, bytes per value in exchanges that sum) --- */
+/* --- codecs: X(KIND, word, bytes per value, bytes per value in exchanges that compute sums) --- */
 
 #define TRS_CODECS(X) \
   X(FP32, fp32, 4, 4) \
@@ -339,19 +361,24 @@ typedef enum { TRS_CODECS(TRS_CODEC_KIND) } TrsCodecKind;
 
 /* --- compute kernels of tables --- */
 
-/* The memory that holds the rows. */
+/* The memory in which the rows are stored. */
 typedef enum { TRS_ROWS_DEVICE, TRS_ROWS_HOST } TrsRowsHome;
 
 /*
-  Device memory lines that cache some rows: none; kept by a run; or only counted by the planner, as
-  in TorchRec's planner, while a run reads the rows from their home.
+  The lines in device memory that cache rows: no lines; lines that a run keeps; or lines that only
+  the planner counts, as TorchRec's planner does, while a run reads rows directly.
 */
 typedef enum { TRS_LINES_NONE, TRS_LINES_KEPT, TRS_LINES_PLANNED } TrsRowLines;
 
-/* A kernel is for replicas on all ranks, for trained shards, or for quantised shards. */
+/*
+  The use of a kernel: for replicas on all ranks, for shards that are trained, or for quantised
+  shards.
+*/
 typedef enum { TRS_USE_REPLICAS, TRS_USE_TRAINED, TRS_USE_QUANTISED } TrsKernelUse;
 
-/* X(KIND, word, home, lines, use). A bit set of kernels has bit TRS_KERNEL_<KIND>. */
+/*
+  X(KIND, word, home, lines, use). In a bit set of kernels, kernel <KIND> has bit TRS_KERNEL_<KIND>.
+*/
 #define TRS_COMPUTE_KERNELS(X) \
   X(DENSE, dense, DEVICE, NONE, REPLICAS) \
   X(FUSED, fused, DEVICE, NONE, TRAINED) \
@@ -385,8 +412,8 @@ enum { TRS_N_KERNELS = 0 TRS_COMPUTE_KERNELS(TRS_COUNT_WORD) };
 #define TRS_NO_WORDS(X)
 
 /*
-  A table's choices that a plan may carry, X(KIND, word, form, words). The form is WORD, FLAG (true
-  or false) or BYTES (a number).
+  The choices of a table that a plan may contain, X(KIND, word, form, words). The form is WORD, FLAG
+  (true or false) or BYTES (a number).
 */
 #define TRS_TABLE_CHOICES(X) \
   X(CACHE_ALGORITHM, cache_algorithm, WORD, TRS_CACHE_ALGORITHMS) \
