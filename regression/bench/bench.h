@@ -21,7 +21,8 @@ static inline double bench_clock(clockid_t clock)
 }
 
 /*
-  Time in seconds. With one thread it is processor time, which is less disturbed by other programs.
+  Time in seconds. A program with one thread measures processor time, which other programs disturb
+  less.
 */
 static inline double bench_now(void)
 {
@@ -42,7 +43,7 @@ static inline double bench_median(int64_t n, double *seconds)
   return seconds[n / 2];
 }
 
-/* The whole of main(). An error on one rank ends all ranks. */
+/* The body of main(). An error on one rank ends all ranks. */
 static inline int bench_main(int argc, char **argv, PetscErrorCode (*run)(int argc, char **argv))
 {
   PetscErrorCode ierr;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Our exchanges against raw MPI collectives of the same size. They run in turn in the same ranks.
+  Compares our exchanges with raw MPI collectives of the same size. They take turns in the same
+  ranks.
 
     mpirun -n 2 bench_comm [-sizes 4KiB,16KiB,...] [-rounds 25]
 
-  A size is the total number of bytes that a rank sends, including its own part. Counts have a fixed
-  number of bytes. Prints one line for each exchange, size and contestant:
+  A size is the total number of bytes that a rank sends, including the part that it sends to itself.
+  The exchange of counts has a fixed size. Prints one line for each exchange, size and contestant:
   exchange,contestant,ranks,bytes,microseconds (the slowest rank's time, as a median over rounds).
 
-  The contestants are ours (shared memory inside the host), messages (-comm_shared_memory false),
-  and MPI's: blocking, nonblocking (started and waited for), and pairwise messages.
+  The contestants are: ours (shared memory inside the host), messages (ours with -comm_shared_memory
+  false), and three ways of MPI: blocking, nonblocking (start, then wait), and pairwise messages.
 */
 #include "bench.h"
 #include "comm/comm.h"
@@ -18,7 +19,7 @@
 
 #include <string.h>
 
-enum { MAX_ROUNDS = 1001, COUNTS = 8 /* number of int64 from each rank to each rank */ };
+enum { MAX_ROUNDS = 1001, COUNTS = 8 /* number of int64 that each rank sends to each rank */ };
 
 static const TrsOptionSpec specs[] = {
     {"-sizes", TRS_OPTION_BYTES_LIST, "4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB", "[1,]", NULL, "bytes",
@@ -30,9 +31,9 @@ static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 typedef struct {
   TrsComm lanes, messages;
   int size, rank;
-  int64_t n;           /* floats that a rank sends */
-  float *send, *recv;  /* ours: in shared memory if available */
-  float *send_private; /* for MPI: ordinary memory */
+  int64_t n;           /* number of floats that a rank sends */
+  float *send, *recv;  /* buffers for ours: in shared memory if available */
+  float *send_private; /* buffer for MPI, in ordinary memory */
   int64_t *counts, *displs, *one, *zero;
   int *counts_int, *displs_int;
   int64_t *told;
@@ -83,7 +84,7 @@ static PetscErrorCode allreduce(bench *b, TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same floats in half the bytes. */
+/* Like the allreduce of floats, with half of the bytes. */
 static PetscErrorCode allreduce_bf16(bench *b, TrsComm comm)
 {
   const TrsCodec bf16 = {.kind = TRS_CODEC_BF16, .loss_scale = 1.0F};
@@ -120,7 +121,7 @@ static PetscErrorCode counts_ours(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- MPI's --- */
+/* --- MPI's exchanges --- */
 
 static PetscErrorCode alltoallv_blocking(bench *b)
 {
@@ -224,7 +225,7 @@ static PetscErrorCode counts_blocking(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The machine's limit: a rank copies as many bytes as it sends. */
+/* The limit of the machine: each rank copies as many bytes as it would send. */
 static PetscErrorCode memcpy_alone(bench *b)
 {
   PetscFunctionBegin;
@@ -279,7 +280,8 @@ static PetscErrorCode time_once(bench *b, int c, double *seconds)
   double start_s, mine_s;
 
   PetscFunctionBegin;
-  for (int64_t i = 0; i < b->n; i++) { /* data is fresh, as from a lookup, and sums stay finite */
+  /* data is new each time, as after a lookup, and sums stay finite */
+  for (int64_t i = 0; i < b->n; i++) {
     b->send[i] = 1.0F;
     b->send_private[i] = 1.0F;
   }
@@ -295,7 +297,7 @@ static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
 {
   static double seconds[N_CONTESTANTS][MAX_ROUNDS];
   const int64_t unit = b->size * (int64_t)sizeof(float);
-  /* touches the memory in a different place each time */
+  /* each call uses memory at another address */
   const int n_first = bytes <= TRS_LANE_SMALL ? TRS_LANE_CELLS : 2;
 
   PetscFunctionBegin;
@@ -304,7 +306,7 @@ static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
     for (int i = 0; i < n_first; i++) PetscCall(time_once(b, c, &seconds[c][0]));
   for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < N_CONTESTANTS; i++) {
-      const int c = (i + round) % N_CONTESTANTS; /* another contestant is first in each round */
+      const int c = (i + round) % N_CONTESTANTS; /* in each round another contestant is the first */
 
       PetscCall(time_once(b, c, &seconds[c][round]));
     }

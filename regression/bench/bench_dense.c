@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dense part of a DLRM step against the best matrix product of the same process. Both run in
-  turn.
+  Compares the dense part of a DLRM step with the best matrix product in the same process. They take
+  turns.
 
     OMP_NUM_THREADS=1 bench_dense [-rounds 9] [-batch_size 2048] [-n_embeddings 26] [-dim 64]
                                   [model options]
 
-  For each part, prints the median in milliseconds, its share of the step, GFLOP/s, and the ratio to
-  the median of sgemm (batch x 1024 x 1024).
+  For each part of the step, prints the median in milliseconds, the part's share of the step,
+  GFLOP/s, and the ratio of its GFLOP/s to those of sgemm (batch x 1024 x 1024).
 */
 #include "bench.h"
 #include "core/options/options.h"
@@ -91,8 +91,8 @@ static PetscErrorCode set_up(Bench *bench, TrsOptions options)
 }
 
 /*
-  Count a sample's multiplications and additions: for each weight, 2 forward and 4 backward (2 if
-  the layer's input has no gradient).
+  Count the multiplications and additions for one sample. Each weight has 2 in the forward and 4 in
+  the backward, or 2 in the backward if the layer's input needs no gradient.
 */
 static PetscErrorCode count_flops(Bench *bench)
 {
@@ -188,7 +188,7 @@ static PetscErrorCode bench_dense(int argc, char **argv)
   PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 6, &options));
   PetscCall(set_up(bench, options));
   PetscCall(count_flops(bench));
-  for (int64_t round = -1; round < bench->rounds; round++) { /* the first round warms up */
+  for (int64_t round = -1; round < bench->rounds; round++) { /* the first round is a warm-up */
     for (int part = 0; part < N_PARTS; part++) {
       const double start = bench_now();
 

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embedding lookup and fused update, regrouping, and the exchanges' codecs on a device, against its
-  copy bandwidth in the same process.
+  Compares embedding lookup, the fused update, regrouping and the codecs of exchanges on a device
+  with the device's copy bandwidth, in the same process.
 
     bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10]
                     [-batch_size 8192] [-rounds 9]
 
   Ids are uniform over tables that should be much larger than the caches. Prints a line for each
-  measurement: name, ms, GB/s (1e9) and the ratio to the copy's rate. These are medians of rounds,
-  whose batches differ. On a GPU, it also measures pooled rows and gradients in bf16.
+  measurement: name, ms, GB/s (1e9) and the ratio to the rate of the copy. The numbers are medians
+  over rounds. Each round uses another batch. On a GPU, it also measures pooled rows and gradients
+  in bf16.
 
   Counted bytes:
-  - copy: reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it
+  - copy: reads and writes 1 GiB in total (or -copy_bytes), of which caches hold only a little
   - forward: reads a row and an id for each occurrence, and writes the pooled rows
   - backward (row-wise AdaGrad, or -optimizer): reads the pooled gradients once, and the ids. For
-    each distinct row, counted here as each occurrence, it reads and writes row and states. The sort
-    and the runs are not counted, so they reduce the rate.
-  - update: the same without ids, because they were sorted before, as when a GPU sorts during the
-    previous batch of a training
-  - sort: this sort, counted with the bytes of the ids. If a device sorts within the backward pass,
-    update is the difference of two lines.
-  - regroup: moves every feature's pooled columns to another place
-  - permute: moves a batch's ids and lengths to another order of features
+    each distinct row it reads and writes the row and its states; here they are counted once for
+    each occurrence. The bytes of the sort and of the runs are not counted, so they reduce the rate.
+  - update: like backward, but the ids were sorted before, so they are not counted. In a training, a
+    GPU sorts the ids during the previous batch
+  - sort: the sort before the update, with the bytes of the ids. If a device sorts within the
+    backward pass, the line update is the difference of backward and sort.
+  - regroup: copies every feature's pooled columns to other columns
+  - permute: copies a batch's ids and lengths into another order of features
   - codecs: convert the pooled rows to the wire format or back
 
   Regroup, permute and codecs read and write each byte once.
@@ -53,10 +54,10 @@ static const TrsOptionSpec specs[] = {
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
 typedef struct {
-  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids in a batch */
+  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n is the number of ids in a batch */
   int dtype, device_index, optimizer;
-  int64_t state_floats[TRS_OPTIMIZER_STATES]; /* of a row */
-  double state_bytes;                         /* of a row */
+  int64_t state_floats[TRS_OPTIMIZER_STATES]; /* number of floats in a row of each state */
+  double state_bytes;                         /* bytes of a row's states */
   PetscBool stochastic;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
@@ -75,13 +76,14 @@ typedef struct {
   TrsCodec codec;
   void *encoded;
   double copy_gbps;
-  /* size of each of the two buffers, which exist only during the measurement of the copy */
+  /* size of each of the two buffers of the copy, which are freed after this measurement */
   int64_t copy_bytes;
   void *from, *to;
-  double last_s, find_rows_s; /* medians of the last measurement and of FIND_ROWS */
-  int64_t *row_begin, *found; /* the rows of a batch: host [tables + 1], device [n] */
+  double last_s, find_rows_s; /* median of the last measurement, and of FIND_ROWS */
+  /* distinct rows of a batch: begin is on the host [tables + 1], found on the device [n] */
+  int64_t *row_begin, *found;
   TrsWorkspace sort_workspace;
-  TrsTbeOccurrences sorted[N_BATCHES]; /* NULL: the device sorts within the update */
+  TrsTbeOccurrences sorted[N_BATCHES]; /* NULL if the device sorts within the update */
 } bench;
 
 typedef enum {
@@ -314,7 +316,7 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
 static PetscErrorCode measure(bench *b, what kind, const char *name, double bytes)
 {
   double seconds[MAX_ROUNDS], median_s, gbps, once_s = 0;
-  int repeats = 1; /* a large number, so that starting and waiting are negligible */
+  int repeats = 1; /* repeat often enough that starting and waiting are negligible */
 
   PetscFunctionBegin;
   for (int round = -WARM; round < (int)b->rounds; round++) {
@@ -337,8 +339,8 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
 }
 
 /*
-  Measure the sort ahead of an update, and the update after it, with gradients in float and in bf16.
-  gradients: number of bytes in float.
+  Measure the sort before an update, and the update after it, with gradients in float and in bf16.
+  gradients: bytes of the gradients in float.
 */
 static PetscErrorCode measure_ahead(bench *b, double bytes, double gradients)
 {
@@ -360,9 +362,9 @@ static PetscErrorCode measure_ahead(bench *b, double bytes, double gradients)
 }
 
 /*
-  Measure the update with its sort, and both separately. If the device sorts within the update, the
-  sort is the call that finds a batch's rows, including the host's wait for their number. The update
-  is then the difference.
+  Measure the update together with its sort, and both separately. If the device sorts within the
+  update, the sort is measured by the call that finds a batch's rows, including the host's wait for
+  their number. The update is then the difference.
 */
 static PetscErrorCode measure_backward(bench *b, double bytes, double gradients)
 {
@@ -481,7 +483,7 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
          (int)b.pooling);
   PetscCall(measure_copy(&b));
   PetscCall(measure(&b, FORWARD, "forward", (double)b.n * (row + 8.0) + pooled));
-  if (b.compute->tbe_find_occurrences) /* a GPU, which has kernels for bf16 */
+  if (b.compute->tbe_find_occurrences) /* true for a GPU, which has kernels for bf16 */
     PetscCall(measure(&b, FORWARD_BF16, "forward to bf16", (double)b.n * (row + 8.0) + pooled / 2.0));
   PetscCall(measure_backward(&b, (double)b.n * (2.0 * (row + b.state_bytes) + 8.0) + pooled, pooled));
   PetscCall(measure(&b, REGROUP, "regroup", 2.0 * pooled));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The compute of a prediction: lookups in int8 tables and the layers, without checks and copies of
-  ids, locks and workspaces.
+  Measures the computation of a prediction: lookups in int8 tables, and the layers. Checks and
+  copies of ids, locks and workspaces are not included.
 
     OMP_NUM_THREADS=1 bench_forward [-batch_size 1] [-seconds 2] [-n_embeddings 26] [-dim 64]
                                     [model options]

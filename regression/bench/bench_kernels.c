@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embedding kernels, bucketize and permute, dot interaction and codecs against the machine's limits.
-  Both run in turn in the same process.
+  Compares embedding kernels, bucketize, permute, the dot interaction and codecs with the machine's
+  limits. They take turns in the same process.
 
     OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10]
                                     [-batch_size 2048] [-limits_only [-precision bf16]]
 
-  The limits are a random gather of rows (the best of several prefetch distances and kinds of
-  store), random read-modify-write of rows, and memcpy. The gather and the modification use one
-  table that is as large as all the benchmark's tables. With -limits_only, sgemm (batch x 1024 x
-  1024) replaces the kernels.
+  The limits are: a random gather of rows with the best of several prefetch distances and kinds of
+  store, a random read-modify-write of rows, and memcpy. The gather and the read-modify-write use
+  one table that is as large as all tables of the benchmark together. With -limits_only, sgemm
+  (batch x 1024 x 1024) replaces the kernels.
 
   Prints one line for each kernel: name, M rows/s (ids, values, samples of the interaction, or
-  floating-point operations), GB/s of rows or floats, and the ratio to the limit's rate. These are
-  medians of rounds. With one thread, time is processor time, which is less disturbed by other
-  programs.
+  floating-point operations), GB/s of rows or floats, and the ratio to the limit's rate. The numbers
+  are medians over rounds. With one thread, time is processor time, which other programs disturb
+  less.
 */
 #include "bench.h"
 #include "compute/compute_ops.h"
@@ -30,8 +30,8 @@
 #endif
 
 /*
-  The limits move LIMIT_BYTES of rows, and ids rotate over N_BATCHES batches, so that no cache still
-  holds them at their next use.
+  Limits move LIMIT_BYTES of rows. Ids rotate over N_BATCHES batches. So no cache holds data that is
+  used again.
 */
 enum {
   MAX_ROUNDS = 101,
@@ -55,13 +55,14 @@ static const TrsOptionSpec specs[] = {
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
 typedef struct {
-  const char *name, *limit; /* limit: the result for comparison, or NULL */
-  double items, bytes;      /* of one call */
+  /* limit: name of the result with which this result is compared, or NULL */
+  const char *name, *limit;
+  double items, bytes; /* number of items and bytes of one call */
   double seconds[MAX_ROUNDS];
 } result;
 
 typedef struct {
-  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids */
+  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n is the number of ids */
   const TrsComputeOps *compute;
   TrsWorkspace workspace;
   TrsTbeTable *table;
@@ -71,20 +72,23 @@ typedef struct {
   int64_t n_limit;
   uint32_t *row; /* [n_limit] rows of the limits' table */
   float *weight, *state, *out, *grad, *limit_out;
-  void *narrow; /* the table in the tested format */
+  void *narrow; /* the table in the format under test */
   TrsJagged jagged, buckets;
   int32_t *lengths;
   TrsBucketSpec *spec;
-  int64_t *block_begin; /* [tables + 1] features of the jagged tensor, which permute reverses */
+  /* [tables + 1] first bag of each feature of the jagged tensor; permute reverses the features */
+  int64_t *block_begin;
   int *reversed;
-  /* of the interaction: [batch, (1 + tables) dim], [batch, n_products], shape of vectors */
+  /*
+    for the interaction: [batch, (1 + tables) dim], [batch, n_products], and the shape of vectors
+  */
   float *vectors, *products, *vectors_grad;
-  float *floats, *decoded, *square; /* square: [WIDTH, WIDTH] */
+  float *floats, *decoded, *square; /* square is [WIDTH, WIDTH] */
   PetscBool limits_only;
   uint8_t *bytes;
   result results[MAX_RESULTS];
   int n_results;
-  int64_t round; /* -1 is the warm-up */
+  int64_t round; /* round -1 is the warm-up */
 } bench;
 
 static void note(bench *b, const char *name, const char *limit, double items, double bytes, double seconds)
@@ -97,7 +101,9 @@ static void note(bench *b, const char *name, const char *limit, double items, do
   b->results[i].seconds[b->round < 0 ? 0 : b->round] = seconds;
 }
 
-/* Begin a measurement on all ranks at once, so that they share memory and caches. */
+/*
+  Begin a measurement on all ranks at the same time, so that they share memory bandwidth and caches.
+*/
 static PetscErrorCode begin_together(double *start)
 {
   PetscFunctionBegin;
@@ -130,7 +136,10 @@ INLINE void store(float *to, const Vec *from, int streaming)
   *(Vec *)to = *from;
 }
 
-/* Prefetch second lines late, because many processors fetch the other line of a pair themselves. */
+/*
+  Prefetch the second lines of pairs later, because many processors fetch the second line of a pair
+  themselves.
+*/
 INLINE void prefetch_rows(const int D, const float *table, const uint32_t *row, int64_t n, int64_t i,
                           int64_t ahead, int pairs)
 {
@@ -141,7 +150,7 @@ INLINE void prefetch_rows(const int D, const float *table, const uint32_t *row, 
   for (int v = 0; v < D / 16; v++) __builtin_prefetch((pairs && v % 2 ? near : far) + 16 * v);
 }
 
-/* kind: bit 1 for stores that bypass the caches, bit 2 for lines in pairs. */
+/* kind: bit 1 means stores that bypass the caches, bit 2 means prefetch of lines in pairs. */
 INLINE void gather_dim(const int D, const float *table, const uint32_t *row, int64_t n, int64_t pooling,
                        int64_t ahead, int kind, float *out)
 {
@@ -185,7 +194,7 @@ WIDE static void modify(int64_t D, float *table, const uint32_t *row, int64_t n,
   if (D == 256) modify_dim(256, table, row, n, ahead, pairs);
 }
 
-/* Run the limits with threads that divide the bags. The best setting counts. */
+/* Run the limits with threads that share the bags. The best setting counts. */
 static PetscErrorCode run_limits(bench *b)
 {
   const int64_t bytes = b->dim * (int64_t)sizeof(float), bags = b->n_limit / b->pooling,
@@ -307,7 +316,8 @@ static PetscErrorCode run_permute(bench *b)
 }
 
 /*
-  Number of floats in a sample's dot interaction: the dense vector and the products of all pairs.
+  Number of floats in a sample's dot interaction: the dense vector and one number for each pair of
+  vectors.
 */
 static int64_t n_products(const bench *b)
 {
@@ -411,7 +421,7 @@ static PetscErrorCode run_round(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- frame --- */
+/* --- main program --- */
 
 static uint32_t draw(uint64_t a, uint64_t i, int64_t limit)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Make a dataset of random numbers for the benchmarks, on machines without Python.
+  Makes a dataset of random numbers for the benchmarks, on machines without Python.
 
     bench_make_data -output FILE [-samples 32768] [-features 26 | -names a,b] [-rows 1M]
                     [-pooling 1] [-dense 13]
 
-  Lists have one entry for each feature, or one for all. Bags have a fixed number of ids. Ids and
-  labels are uniformly random, so there is nothing to learn. (tools/generate_data.py makes data for
-  learning.) The same options give the same file.
+  Each list has one entry for each feature, or one entry for all features. Bags have a fixed number
+  of ids. Ids and labels are uniformly random, so there is nothing to learn. tools/generate_data.py
+  makes data from which a model can learn. The same options give the same file.
 */
 #include "bench.h"
 #include "core/options/options.h"
@@ -30,13 +30,16 @@ static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Data", specs);
 typedef struct {
   hid_t file, sparse;
   const char *path;
-  int64_t samples, dense, ids; /* ids of a sample */
+  int64_t samples, dense, ids; /* ids is the number of ids in a sample */
   int features;
   char (*name)[64]; /* [features] */
   int64_t *rows, *pooling;
 } made;
 
-/* A random number that depends only on the place. `part` separates the datasets. */
+/*
+  A random number that depends only on `part` and `place`. Each dataset of the file has its own
+  part.
+*/
 static uint32_t random_word(uint64_t part, int64_t place)
 {
   uint32_t word[4];
@@ -59,7 +62,7 @@ static PetscErrorCode put(hid_t where, const char *name, hid_t type, int ndim, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* n < 0: a scalar. */
+/* n < 0 writes a scalar. */
 static PetscErrorCode put_attribute(hid_t where, const char *name, hid_t type, int n, const void *data)
 {
   const hsize_t count = (hsize_t)n;
@@ -118,7 +121,7 @@ static PetscErrorCode put_ids(const made *m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Labels and dense features. */
+/* Write the labels and the dense features. */
 static PetscErrorCode put_numbers(const made *m)
 {
   float *number;
@@ -133,7 +136,10 @@ static PetscErrorCode put_numbers(const made *m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Get one number for each feature, from a list with one entry for each feature or one for all. */
+/*
+  Get one number for each feature, from a list that has one entry for each feature or one entry for
+  all.
+*/
 static PetscErrorCode get_list(TrsOptions options, const char *name, int features, int64_t *number)
 {
   const int64_t *list = NULL;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The reader without training: batches of a dataset at full speed, against a copy of the same bytes.
+  Measures the reader without training: it makes batches of a dataset at full speed. The cost is
+  compared with copying the same bytes.
 
     bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle]
                  [-data_read_ahead 2] [-id_maps none,hash] [-rounds 1] [-for_device]
 
-  -for_device: batches for a GPU, which assembles them itself.
+  With -for_device the reader makes batches for a GPU, which assembles them itself.
 
-  Prints one line for each id map: the file, samples/s by wall clock, CPU ns a sample (more reliable
-  on a busy machine), and bytes a sample of a batch in memory. The line also has the CPU time of
-  copying these bytes as a share of the reader's, and the CPU time of only reading the file's bytes.
-  The first pass brings the file into the page cache and is not counted. With several rounds, the
-  maps take turns, and medians are printed. Lines of further maps end with their rate as a share of
-  the first map's, in samples/s and in CPU time.
+  Prints one line for each id map: the file, samples/s by wall clock, CPU ns per sample (more
+  reliable on a busy machine), and the bytes of a sample in a batch. The line also has the CPU time
+  of copying these bytes, in ns per sample and as a share of the reader's CPU time, and the CPU time
+  of only reading the file, in ns per sample. The first pass loads the file into the page cache and
+  is not counted. With several rounds, the maps take turns, and medians are printed. The line of
+  each map after the first ends with two ratios: its samples/s to those of the first map, and the
+  first map's CPU time to its own.
 */
 #include "bench.h"
 #include "core/buffer.h"
@@ -29,7 +31,7 @@ static const TrsOptionSpec bench_options[] = {
 };
 static const TrsOptionGroup bench_group = TRS_OPTION_GROUP("Bench", bench_options);
 
-/* The cost of passes. */
+/* The measured costs of some passes. */
 typedef struct {
   int64_t samples, bytes;
   double wall_s, cpu_s;
@@ -101,7 +103,7 @@ static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, TrsIdMapK
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* CPU seconds of copying this number of bytes, one batch at a time. */
+/* The CPU seconds for copying this number of bytes, one batch at a time. */
 static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s)
 {
   char *from, *to;
@@ -114,7 +116,8 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
   *cpu_s = -bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t done = 0; done < bytes; done += batch_bytes) {
     memcpy(to, from, (size_t)batch_bytes);
-    from[done % batch_bytes] = to[batch_bytes - 1]; /* so that the compiler keeps every copy */
+    /* this store ensures that the compiler keeps every copy */
+    from[done % batch_bytes] = to[batch_bytes - 1];
   }
   *cpu_s += bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   PetscCall(TrsFree(&from));
@@ -122,7 +125,7 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* CPU seconds of reading a file once from the page cache. */
+/* The CPU seconds for reading a file once from the page cache. */
 static PetscErrorCode read_once(const char *path, double *cpu_s)
 {
   const size_t bytes = 1 << 17;
@@ -142,7 +145,7 @@ static PetscErrorCode read_once(const char *path, double *cpu_s)
 
 enum { MOST_MAPS = 3, MOST_ROUNDS = 1000 };
 
-/* The cost of the passes with one map: the medians of the rounds. */
+/* The costs of the passes with one map. The medians over the rounds are printed. */
 typedef struct {
   double wall_s[MOST_ROUNDS], cpu_s[MOST_ROUNDS];
 } rounds;
