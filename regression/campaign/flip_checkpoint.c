@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Flips single bits of a checkpoint and reads the file, all in one process:
+  Flips single bits of a checkpoint and reads the damaged file. One process does all flips:
 
     flip_checkpoint FILE SEED FIRST END SCRATCH
 
-  Flip number n, FIRST <= n < END, changes one bit in the copy SCRATCH, at a place that depends on
-  SEED and n. The file is then read as a resume reads it. A flip is detected if the file is refused
-  with DATA. It is harmless if every tensor and every attribute has the bits of FILE. Otherwise the
-  flip is silent. Output lines:
+  Flip number n, FIRST <= n < END, changes one bit in the copy SCRATCH. SEED and n determine the
+  position of the bit. The file is then read as a resume reads it. A flip is detected if the file is
+  refused with DATA. It is harmless if every tensor and every attribute has the bits of FILE.
+  Otherwise the flip is silent. Output lines:
     at N                                 before each flip, to identify a crash
     silent N byte B bit K: WHAT
     detected N harmless N silent N       at the end
@@ -30,7 +30,7 @@
 #define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
 enum { MAX_TENSORS = 256 };
 
-/* The model of a file, with memory for its tensors. */
+/* The state that a file is read into, with memory for its tensors. */
 typedef struct {
   TrsState state;
   char *data[MAX_TENSORS];
@@ -38,7 +38,9 @@ typedef struct {
   char optimizer[MAX_TENSORS][32];
 } model;
 
-/* Hash of all attributes of a file, with the names of object and attribute. */
+/*
+  A hash of all attributes of a file. It includes the names of the attributes and of their objects.
+*/
 typedef struct {
   XXH3_state_t *hash;
   const char *object;
@@ -159,7 +161,7 @@ static PetscErrorCode create_model(const char *path, model *m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Hash of the numbers, other than tensors, that a resume takes from a file. */
+/* A hash of all numbers that a resume reads from a file, except the tensors. */
 static uint64_t hash_info(const TrsCheckpointInfo *info)
 {
   const int64_t numbers[] = {info->step, info->epoch, info->samples_seen, info->run_step, info->global_batch};
@@ -178,17 +180,20 @@ static uint64_t random_of(uint64_t x)
   return x ^ (x >> 31);
 }
 
-/* The data to judge flips with. */
+/* The data that decides if a flip was detected, harmless or silent. */
 typedef struct {
   const char *path;
   model good, found;
   uint64_t info, attributes;
   int64_t file_bytes;
-  int fd;          /* of the copy */
-  int n_result[3]; /* number detected, harmless and silent */
+  int fd;          /* descriptor of the copy */
+  int n_result[3]; /* number of flips that were detected, harmless and silent */
 } judge;
 
-/* The first difference in a file that was read without an error; NULL: none. */
+/*
+  Returns the first difference in a file that was read without an error, or NULL if there is no
+  difference.
+*/
 static const char *difference(judge *j, const TrsCheckpointInfo *info)
 {
   uint64_t attributes;
