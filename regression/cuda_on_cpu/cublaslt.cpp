@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The stand-in's cuBLASLt: the same calls, implemented with cblas.
+// The stand-in for cuBLASLt: the same functions, implemented with cblas.
 #include "cublasLt.h"
 
 #include "compute/half.h"
@@ -17,15 +17,15 @@
 using cuda_on_cpu::fail;
 
 struct cublasLtContext {
-  int device; // the current device at creation
+  int device; // the device that was current when the handle was created
 };
 struct cublasLtMatmulDesc {
   cublasComputeType_t compute;
   cublasOperation_t op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  void *bias = nullptr; // of the result's type; BGRADB writes it
+  void *bias = nullptr; // array with the result's type; BGRADB writes it
   void *mask = nullptr;
-  int64_t mask_ld = 0; // in bits
+  int64_t mask_ld = 0; // distance between two columns of the mask, in bits
 };
 struct cublasLtMatrixLayout {
   cudaDataType_t type;
@@ -55,7 +55,7 @@ void check(const char *what, const void *pointer, const cublasLtMatrixLayout &la
     fail("cublasLtMatmul: %s is not aligned to the %d bytes promised", what, static_cast<int>(alignment));
 }
 
-// The largest power of two that divides an address, up to 16, which is a vector's width. The null
+// The largest power of two, up to 16 (the width of a vector), that divides an address. A null
 // pointer has every alignment.
 uint64_t alignment_of(const void *pointer)
 {
@@ -75,7 +75,7 @@ bool adds_bias(cublasLtEpilogue_t epilogue)
          epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
 }
 
-// Whether the library lacks a kernel; see README.md
+// True if the library shall report that it has no kernel (README.md).
 bool refuses(const cublasLtMatmulAlgo_t &aligned, cublasLtEpilogue_t epilogue)
 {
   const char *which = getenv("CUBLASLT_ON_CPU_REFUSE");
@@ -88,8 +88,8 @@ bool refuses(const cublasLtMatmulAlgo_t &aligned, cublasLtEpilogue_t epilogue)
 
 constexpr int n_algorithms = 5;
 
-// Extra time of an algorithm. CUBLASLT_ON_CPU_FASTEST is the number of the algorithm without extra
-// time.
+// The time that an algorithm takes in addition. The algorithm whose number is in
+// CUBLASLT_ON_CPU_FASTEST takes no additional time.
 std::chrono::microseconds delay(int number)
 {
   const char *fastest = getenv("CUBLASLT_ON_CPU_FASTEST");
@@ -103,7 +103,7 @@ float number(const void *data, cudaDataType_t type, int64_t at)
                              : static_cast<const float *>(data)[at];
 }
 
-// The matrix as floats without gaps.
+// The numbers of a matrix as floats, without gaps between columns.
 std::vector<float> floats(const void *data, const cublasLtMatrixLayout &layout)
 {
   std::vector<float> all(layout.rows * layout.cols);
@@ -115,8 +115,8 @@ std::vector<float> floats(const void *data, const cublasLtMatrixLayout &layout)
   return all;
 }
 
-// Write the product's sums to D, with the epilogue, rounded to D's type. NVIDIA's tests
-// (nvmath-python, test_epilog.py) expect a bit also for a number that is 0.
+// Apply the epilogue to the product's sums and write them to D, rounded to D's type. NVIDIA's tests
+// (nvmath-python, test_epilog.py) expect the mask bit 1 for a number that is 0, too.
 void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d,
            void *to)
 {
@@ -134,7 +134,8 @@ void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const 
       if (how.epilogue == CUBLASLT_EPILOGUE_DRELU && !(*byte & bit)) x = 0.0f;
       if (adds_bias(how.epilogue) && how.epilogue != CUBLASLT_EPILOGUE_BIAS &&
           (x <= 0.0f ||
-           (x != x && how.compute == CUBLAS_COMPUTE_32F_FAST_TF32))) // as on an H200: gpu/README.md
+           // an H200 does this (gpu/README.md)
+           (x != x && how.compute == CUBLAS_COMPUTE_32F_FAST_TF32)))
         x = 0.0f;
       if (d.type == CUDA_R_16BF)
         static_cast<uint16_t *>(to)[at] = TrsFloatToBf16(x);
@@ -143,7 +144,7 @@ void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const 
     }
 }
 
-// Mark the whole matrix as accessed by the current product.
+// Record that the current product accesses the whole matrix.
 void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
 {
   const int64_t size = size_of(layout.type);
@@ -153,7 +154,7 @@ void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
                               layout.rows * static_cast<uint64_t>(size), access);
 }
 
-// Sums over k of op(B)'s columns. D has the same number of columns.
+// Sum the columns of op(B) over k. D has the same number of columns.
 void sum_columns(const std::vector<float> &b, const cublasLtMatmulDesc &how,
                  const cublasLtMatrixLayout &layout, const cublasLtMatrixLayout &d)
 {
@@ -171,7 +172,7 @@ void sum_columns(const std::vector<float> &b, const cublasLtMatmulDesc &how,
   }
 }
 
-// Mark all memory except D that the epilogue reads or writes.
+// Record that the epilogue reads or writes its memory, without D.
 void touch_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d)
 {
   const uint64_t size = static_cast<uint64_t>(size_of(d.type));
@@ -185,7 +186,7 @@ void touch_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d
         how.epilogue == CUBLASLT_EPILOGUE_DRELU ? cuda_on_cpu::races::READ : cuda_on_cpu::races::WRITE);
 }
 
-// The library has no kernel for DRELU with k = 1, and none for BGRADB if D has one row.
+// False for the epilogues without a kernel: DRELU with k = 1, and BGRADB if D has one row.
 bool has_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, uint64_t k)
 {
   if (has_mask(how.epilogue) && (how.mask_ld % 128 || how.mask_ld < static_cast<int64_t>(d.rows)))
@@ -195,7 +196,8 @@ bool has_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, 
   return how.epilogue != CUBLASLT_EPILOGUE_BGRADB || d.rows > 1;
 }
 
-// The library's types: bf16 to bf16 or fp32, with sums in full precision, or all matrices in fp32.
+// True for the types that the library has: bf16 to bf16 or fp32 with sums in full precision, or all
+// matrices in fp32.
 bool knows(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &a, const cublasLtMatrixLayout &b,
            const cublasLtMatrixLayout &c, const cublasLtMatrixLayout &d)
 {

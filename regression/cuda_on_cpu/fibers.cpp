@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels on the CPU. A block's threads are fibers that switch at barriers and warp functions.
-// Hence a barrier or warp function that some threads do not reach is detected.
+// Runs kernels on the CPU. Each thread of a block is a fiber. Fibers switch at barriers and warp
+// functions. So a barrier or warp function that some threads do not reach is detected.
 #include "cuda_runtime.h"
 #include "races.h"
 
@@ -48,8 +48,8 @@ void leave(state why)
   if (!_setjmp(f.jump)) _longjmp(scheduler, 1);
 }
 
-// A fiber runs block after block. ucontext creates it once; _setjmp and _longjmp switch it without
-// a system call.
+// The body of a fiber, which runs one block after another. ucontext creates a fiber once; _setjmp
+// and _longjmp switch between fibers without a system call.
 void serve()
 {
   for (;;) {
@@ -91,8 +91,8 @@ void resume(int i)
        why, kernel_name, here.block_index.x, here.block_index.y, here.block_index.z, states);
 }
 
-// Lane l of the warp that begins at fiber w waits in a warp function. Complete the function if all
-// lanes of its mask have arrived.
+// Lane l of the warp that begins at fiber w waits in a warp function. If all lanes of the
+// function's mask have arrived, complete the function.
 bool complete_warp(int w, int l)
 {
   const fiber &f = fibers[static_cast<size_t>(w + l)];
@@ -121,7 +121,7 @@ bool complete_warp(int w, int l)
 }
 
 // Run every thread that can run, starting with a random warp. Then release the threads that have
-// met. False if the block is complete.
+// met at a barrier or in a warp function. Returns false if the block is complete.
 bool round_of_block()
 {
   const int n_warps = (n_threads + 31) / 32,
@@ -201,7 +201,7 @@ void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thr
     for (unsigned y = 0; y < grid.y; y++)
       for (unsigned x = 0; x < grid.x; x++) {
         here.block_index = {x, y, z};
-        // starts with invalid content
+        // shared memory starts with invalid contents
         if (shared) shared_memory.assign(shared + 64, static_cast<char>(0xFF));
         for (unsigned i = 0; i < static_cast<unsigned>(n_threads); i++) {
           fibers[i].is = RUNS;

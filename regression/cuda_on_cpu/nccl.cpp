@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The stand-in's NCCL. An operation is a set of MPI messages. It is posted when its stream reaches
-// it, and is complete when all messages have arrived.
+// The stand-in for NCCL. An operation is a set of MPI messages. The messages are posted when the
+// operation's stream reaches the operation. It is complete when all messages have arrived.
 #include "nccl.h"
 
 #include "cuda_on_cpu.h"
@@ -23,7 +23,7 @@ using cuda_on_cpu::fail;
 struct ncclComm {
   MPI_Comm mpi = MPI_COMM_NULL;
   int size = 0, rank = 0;
-  // this and the next member are also used by other threads
+  // other threads also use this member and the next one
   std::atomic<ncclResult_t> error{ncclSuccess};
   std::atomic<bool> aborted{false};
   bool finalised = false;
@@ -40,12 +40,13 @@ struct message {
   char *at;
   size_t bytes;
   int peer;
-  // the last message that adds to a place is stored there; the earlier ones are added
+  // used for sums: the last message overwrites the memory at `at`, and the earlier messages are
+  // added to it
   bool adds = false;
 };
 
-// A running operation. MPI transfers copies of the messages, because it makes progress in any of
-// its calls, usually while device memory is closed.
+// A running operation. MPI transfers copies of the messages, because it may access them in any of
+// its calls, and during most of them device memory is closed.
 struct operation {
   std::shared_ptr<ncclComm> comm;
   std::vector<message> messages;
@@ -56,7 +57,7 @@ struct operation {
 
 struct group {
   int depth = 0;
-  std::vector<std::pair<ncclComm_t, cudaStream_t>> users; // in order of first use
+  std::vector<std::pair<ncclComm_t, cudaStream_t>> users; // streams in the order of their first use
   std::vector<std::vector<message>> messages;
 };
 
@@ -182,7 +183,7 @@ void check_device_memory(const message &m)
     fail("%s of memory that is not the device's", m.is_send ? "ncclSend" : "ncclRecv");
 }
 
-// NCCL allocates memory for a peer with the first message to or from it.
+// Allocate memory for each peer with the first message to or from it, as NCCL does.
 ncclResult_t connect(ncclComm_t comm, const std::vector<message> &messages)
 {
   static const size_t bytes = [] {
@@ -198,7 +199,7 @@ ncclResult_t connect(ncclComm_t comm, const std::vector<message> &messages)
   return ncclSuccess;
 }
 
-// Put a group's messages of one communicator on their stream.
+// Put those messages of a group that belong to one communicator on their stream.
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
 {
   static long calls;
@@ -263,8 +264,8 @@ message send_of(const void *from, size_t bytes, int peer)
   return {true, static_cast<char *>(const_cast<void *>(from)), bytes, peer, false};
 }
 
-// The id holds the creator's world rank and the number of ids that it has created. Members meet
-// there.
+// Contents of a communicator's id: the world rank of the process that created the id, and the
+// number of ids that it has created. The communicator's members use them to find each other.
 struct meeting {
   int root, number;
 };
@@ -352,7 +353,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-  shared(comm)->aborted = true; // its operations end when they run next
+  shared(comm)->aborted = true; // its operations end the next time that they run
   return ncclSuccess;
 }
 
@@ -428,8 +429,8 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
   return operate(comm, stream, messages);
 }
 
-// A GPU proceeds while its host waits in MPI for another rank, which may in turn wait for this
-// rank's GPU. Therefore the host's waits in MPI also advance the stand-in's streams.
+// A GPU continues while its host waits in MPI for another rank, and that rank may wait for this
+// rank's GPU. So while the host waits in MPI, the stand-in's streams continue as well.
 
 static int wait_for(MPI_Request *request, MPI_Status *status)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Detects races of streams, of the host and of a kernel's threads, reads of memory that was never
-// written, and wide accesses that are not aligned. On a GPU, compute-sanitizer does this; a random
-// order cannot prove it. g++ -fsanitize=thread,alignment calls this file at loads and stores, as it
-// also replaces the sanitizers' runtimes.
+// Detects three kinds of errors: races between streams, the host and the threads of a kernel; reads
+// of memory that was never written; and wide accesses that are not aligned. On a GPU,
+// compute-sanitizer does this. Tests with a random order cannot prove that there are no races. g++
+// -fsanitize=thread,alignment makes every load and store call this file, which also replaces the
+// sanitizers' runtimes.
 //
 // If two accesses use the same byte and one of them is a write, they must be ordered or both be
 // atomic. Accesses are ordered by their stream, or by events and waits (vector clocks over streams
@@ -28,12 +29,12 @@
 #include <unordered_map>
 #include <utility>
 
-// the program's data, where a kernel's shared memory is static
+// limits of the program's data, where the shared memory of kernels is static
 extern "C" char __executable_start, _end;
 
 namespace cuda_on_cpu
 {
-bool is_on_stack(const void *at); // stack of the running fiber
+bool is_on_stack(const void *at); // true if the address is on the stack of the running fiber
 
 namespace races
 {
@@ -42,12 +43,12 @@ namespace
 constexpr int SLOTS = 4, LANES = 32, MAX_REPORTS = 30;
 constexpr size_t WORD = 8, PAGE = 4096;
 
-// A load or store, with its operation and actor. In a kernel it also has its thread, and the
-// numbers of barriers and warp meetings so far.
+// A load or store, with its operation and its actor. In a kernel it also has its thread, and how
+// many barriers and warp functions the thread has passed.
 struct memory_access {
   uint32_t number, block, barrier, meeting;
   uint16_t thread;
-  uint8_t actor, kind, bytes; // bytes: a bit for each byte of the word; 0: no access
+  uint8_t actor, kind, bytes; // bytes has a bit for each byte of the word; 0 means no access
   bool in_kernel;
   uint32_t name;
   const void *pc;
@@ -58,7 +59,7 @@ struct word {
 };
 struct page {
   word words[PAGE / WORD];
-  uint8_t unset[PAGE / WORD]; // bytes of device memory that were never written
+  uint8_t unset[PAGE / WORD]; // for each word, the bytes of device memory that were never written
 };
 
 struct region {
@@ -67,19 +68,20 @@ struct region {
 };
 
 struct detector {
-  std::vector<clock> clocks{clock(1, 1)}; // one for each actor
+  std::vector<clock> clocks{clock(1, 1)}; // one clock for each actor
   std::vector<std::string> names{"the host"};
   std::unordered_map<std::string, uint32_t> name_of;
-  std::map<uintptr_t, region> regions;        // device and pinned memory, by start address
-  uint64_t regions_are = 0, regions_were = 0; // number of changes, now and at the last region_of()
+  std::map<uintptr_t, region> regions; // device and pinned memory, by start address
+  // number of changes of regions: now, and at the last region_of()
+  uint64_t regions_are = 0, regions_were = 0;
   std::unordered_map<uintptr_t, std::unique_ptr<page>> pages;
   std::set<std::string> reports;
   uint32_t random = 1;
 
-  // The current operation.
+  // State of the current operation.
   uint32_t operation_name = 0;
   int actor = 0;
-  // Its kernel.
+  // State of the operation's kernel.
   bool in_kernel = false;
   uintptr_t arguments = 0, arguments_end = 0, shared = 0, shared_end = 0;
   uint32_t block = 0, barrier = 0;
@@ -87,12 +89,12 @@ struct detector {
   bool fenced = false;
   std::unordered_map<uintptr_t, std::set<uint32_t>>
       released;                // blocks that used an atomic operation on this address after a fence
-  std::set<uint32_t> acquired; // blocks whose writes this block can see
+  std::set<uint32_t> acquired; // blocks whose writes are visible to this block
 };
 
 void tell_at_the_end();
 
-// Created before the first thread, and kept to the end.
+// Created before the first thread, and never destroyed.
 detector &d()
 {
   static detector *one;
@@ -104,16 +106,17 @@ detector &d()
   return *one;
 }
 
-// All pinned memory lies between these. Two comparisons exclude most of the host's accesses.
+// All pinned memory lies between these addresses. Two comparisons exclude most of the host's
+// accesses.
 std::atomic<uintptr_t> pinned_begin{~uintptr_t(0)}, pinned_end{0};
-// Set while this thread runs the device's operation. All other threads are the host.
+// True while this thread runs an operation of the device. All other threads count as the host.
 thread_local bool is_device = false;
-// Set inside the detector and the functions that it calls.
+// True inside the detector and the functions that it calls.
 thread_local bool inside = false;
 
 std::atomic_flag held = ATOMIC_FLAG_INIT;
 
-// Exclusive use of the detector, whose own accesses are ignored.
+// Exclusive use of the detector. Its own accesses are ignored.
 struct guard {
   const bool was = std::exchange(inside, true);
   guard()
@@ -198,7 +201,7 @@ const region *region_of(uintptr_t at)
   return &last;
 }
 
-// Report each pair of places once.
+// Report each pair of code positions once.
 void report(const char *what, const memory_access &now, const memory_access *before, uintptr_t at)
 {
   const region *r = region_of(at);
@@ -229,7 +232,7 @@ page *page_of(uintptr_t at)
   return last = found.get();
 }
 
-// The thread's clocks of its warp's lanes.
+// The clocks that a thread has of the lanes of its warp.
 uint32_t *meetings_of(int thread)
 {
   return &d().meetings[static_cast<size_t>(thread) * LANES];
@@ -247,7 +250,8 @@ bool is_ordered(const memory_access &before, const memory_access &now, bool is_s
          before.meeting <= meetings_of(now.thread)[before.thread % LANES];
 }
 
-// Remember an access of a word. It replaces an access that it covers, or else an arbitrary one.
+// Record an access to a word. It replaces an access that it includes. If there is none, it replaces
+// an arbitrary one.
 void remember(word &w, const memory_access &now)
 {
   memory_access *to = &w.seen[(d().random = d().random * 1664525u + 1013904223u) >> 30];
@@ -287,7 +291,7 @@ void check_word(uintptr_t at, int first, int end, memory_access now, bool is_sha
   remember(w, now);
 }
 
-// The next access of the current operation, or of the host.
+// Describe the next access of the current operation or of the host.
 memory_access access_now(int kind, const void *pc)
 {
   memory_access now = {};
@@ -330,7 +334,7 @@ void check(const void *pointer, size_t bytes, int kind, const void *pc)
                            at < reinterpret_cast<uintptr_t>(&_end);
     is_shared = is_static || (at >= d().shared && at < d().shared_end);
     if (!is_shared) {
-      // a GPU would stop here
+      // on a GPU the kernel would fail here
       if (!is_on_stack(pointer) && !(at >= d().arguments && at < d().arguments_end))
         report("none of the device's memory", now, nullptr, at);
       return;
@@ -500,7 +504,7 @@ void thread_runs(bool now)
 } // namespace races
 } // namespace cuda_on_cpu
 
-// The runtimes that -fsanitize=thread,alignment calls.
+// The functions that code compiled with -fsanitize=thread,alignment calls.
 #define HERE __builtin_return_address(0)
 #define SEEN(name, bytes, kind) \
   void __tsan_##name##bytes(void *at) \
@@ -523,7 +527,7 @@ void thread_runs(bool now)
     (void)order; \
     return __atomic_fetch_##name(at, value, __ATOMIC_SEQ_CST); \
   }
-// C's atomic operations are the host's. The device uses none of them.
+// Atomic operations of C are made by the host. The device uses none of them.
 #define ATOMICS(bits, type) \
   type __tsan_atomic##bits##_load(const volatile type *at, int order) \
   { \
@@ -556,7 +560,8 @@ void thread_runs(bool now)
   FETCH(bits, type, sub) FETCH(bits, type, and) FETCH(bits, type, or) FETCH(bits, type, xor)
 
 extern "C" {
-// A load or store at an address that is not aligned for its type. A GPU would stop there.
+// Called for a load or store at an address that is not aligned for its type. On a GPU the kernel
+// would fail.
 void __ubsan_handle_type_mismatch_v1(void *data, uintptr_t at)
 {
   (void)data;
@@ -615,7 +620,7 @@ void __tsan_atomic_signal_fence(int order)
   (void)order;
 }
 
-// The host's copies and fills by the C library (linked with --wrap).
+// The host's copies and fills through the C library (linked with --wrap).
 void *__real_memcpy(void *to, const void *from, size_t bytes);
 void *__real_memmove(void *to, const void *from, size_t bytes);
 void *__real_memset(void *to, int value, size_t bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Devices, memory, streams and events of the stand-in. A process is the host of one device. A lock
-// allows calls from any thread.
+// The stand-in's devices, memory, streams and events. The process is the host of its devices. A
+// lock allows calls from any thread.
 #include "cuda_on_cpu.h"
 #include "nvtx3/nvToolsExt.h"
 #include "races.h"
@@ -34,7 +34,7 @@ struct operation {
   std::function<bool()> step;
   cudaEvent_t event;
   uint64_t generation;
-  std::shared_ptr<races::clock> recorded; // the clock to fill, or to wait for
+  std::shared_ptr<races::clock> recorded; // the clock that RECORD fills, or for which WAIT waits
   races::clock host;                      // the host's clock when it enqueued the operation
 };
 } // namespace
@@ -44,7 +44,7 @@ struct CUgraph_st {
     const char *name;
     std::function<bool()> step;
   };
-  std::vector<node> nodes; // in sequence, as in a graph of one stream
+  std::vector<node> nodes; // in sequence, as if captured from one stream
 };
 struct CUgraphExec_st : CUgraph_st {
 };
@@ -55,22 +55,23 @@ struct capture {
   CUgraph_st graph;
   cudaStreamCaptureMode mode;
   std::thread::id thread = std::this_thread::get_id();
-  bool broken = false; // by a call that is not permitted
-  uint64_t number;     // from 1
+  bool broken = false; // true after a call that a capture does not permit
+  uint64_t number;     // number of the capture, from 1
 };
 } // namespace
 
 struct CUstream_st {
   std::deque<operation> queue;
-  std::unique_ptr<capture> captured; // receives the stream's operations; null: they run
+  // the capture that receives the stream's operations; if null, they run
+  std::unique_ptr<capture> captured;
   int actor = races::new_actor();
   int device = 0;
 };
 struct CUevent_st {
   int device = 0;
-  uint64_t captured = 0; // number of the capture that recorded it last; 0: none
+  uint64_t captured = 0; // number of the capture that recorded the event last; 0 if there was none
   uint64_t issued = 0, done = 0;
-  std::shared_ptr<races::clock> recorded; // by the last record
+  std::shared_ptr<races::clock> recorded; // the clock at the last record
   std::chrono::steady_clock::time_point time;
 };
 
@@ -89,7 +90,7 @@ constexpr size_t PAGE = 4096, HUGE_PAGE = size_t(2) << 20, ARENA_BYTES = size_t(
 constexpr unsigned char POISON = 0xFF, CANARY = 0xA5;
 
 struct block {
-  size_t bytes; // requested size, without room for the canary
+  size_t bytes; // requested size, without space for the canary
   size_t room;
 };
 
@@ -98,10 +99,11 @@ struct machine {
   CUstream_st null_stream;
   std::vector<cudaStream_t> streams{&null_stream};
   char *arena = nullptr;
-  size_t extent = 0;              // part of the arena that was ever used, in whole huge pages
-  std::map<size_t, block> blocks; // by offset in the arena
+  size_t extent = 0;              // bytes of the arena that were ever used, in whole huge pages
+  std::map<size_t, block> blocks; // blocks by their offset in the arena
   std::map<char *, size_t> pinned;
-  std::map<const void *, size_t> asked_shared; // bytes, by kernel
+  // bytes of shared memory that were requested for each kernel
+  std::map<const void *, size_t> asked_shared;
   size_t used_bytes = 0, most_bytes = 0, total_bytes = size_t(16) << 30;
   int n_devices = 8, n_old = 0, open = 0;
   bool check = true, running = false;
@@ -138,8 +140,8 @@ machine::machine()
   arena = static_cast<char *>(
       mmap(nullptr, ARENA_BYTES + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (arena == MAP_FAILED) fail("no address space for the device's memory");
-  // opening and closing changes every page's entry, which dominates the time of a run with small
-  // pages
+  // To open or close device memory changes the entry of every page. With small pages, this would
+  // take most of a run's time.
   arena += -reinterpret_cast<uintptr_t>(arena) % HUGE_PAGE;
   (void)madvise(arena, ARENA_BYTES, MADV_HUGEPAGE);
   struct sigaction action = {};
@@ -180,8 +182,8 @@ machine &m()
   return one;
 }
 
-// The address distinguishes host accesses to device memory from other faults. Other faults go to
-// the previous handler.
+// Handler of SIGSEGV. The address shows if the host accessed device memory. For all other addresses
+// the previous handler is called.
 void touched(int signal_number, siginfo_t *info, void *context)
 {
   static const char text[] =
@@ -194,7 +196,7 @@ void touched(int signal_number, siginfo_t *info, void *context)
   else if (m().before.sa_handler != SIG_DFL && m().before.sa_handler != SIG_IGN)
     m().before.sa_handler(signal_number);
   else
-    signal(signal_number, SIG_DFL); // the instruction faults again
+    signal(signal_number, SIG_DFL); // the instruction faults again, now without a handler
 }
 
 struct guard : std::lock_guard<std::recursive_mutex> {
@@ -209,8 +211,8 @@ cudaError_t say(cudaError_t error)
   return error;
 }
 
-// Device memory can be read and written only while such an object exists. Other host accesses
-// fault.
+// Device memory can be read and written only while an object of this type exists. At all other
+// times an access by the host faults.
 struct open_memory {
   open_memory()
   {
@@ -245,8 +247,8 @@ cudaStream_t stream_of(cudaStream_t stream)
   return stream ? stream : &m().null_stream;
 }
 
-// If captures forbid the current call, which CUDA documents as "potentially unsafe", the call
-// breaks these captures.
+// True if a capture forbids the current call. Such calls, which CUDA documents as "potentially
+// unsafe", break the capture.
 bool is_forbidden()
 {
   bool forbidden = false;
@@ -261,8 +263,8 @@ bool is_forbidden()
   return forbidden;
 }
 
-// Any use of the captured stream, except starting operations, breaks the capture too. The stand-in
-// also forbids the default stream, which CUDA allows beside streams that do not wait for it.
+// Any other use of the captured stream than starting operations also breaks the capture. The
+// stand-in also forbids the default stream, which CUDA allows for streams that do not wait for it.
 cudaError_t refusal(cudaStream_t stream)
 {
   if (stream == &m().null_stream && is_forbidden()) return say(cudaErrorStreamCaptureImplicit);
@@ -271,8 +273,8 @@ cudaError_t refusal(cudaStream_t stream)
   return say(cudaErrorStreamCaptureUnsupported);
 }
 
-// The stream's device must be the thread's device for a kernel, and the event's device for an
-// event. The default stream belongs to the thread's device.
+// For a kernel, the stream's device must be the thread's current device. For an event, it must be
+// the event's device. The default stream belongs to the thread's current device.
 void check_device(cudaStream_t stream, const char *name, int device)
 {
   if (stream != &m().null_stream && stream->device != device)
@@ -280,7 +282,7 @@ void check_device(cudaStream_t stream, const char *name, int device)
          device);
 }
 
-// True if an operation starts now. False: it was captured or refused.
+// True if the operation runs now. False if it was captured or refused.
 bool runs(cudaStream_t stream, const char *name, const std::function<bool()> &step)
 {
   if (stream->captured) stream->captured->graph.nodes.push_back({name, step});
@@ -294,7 +296,7 @@ bool is_ready(cudaStream_t stream)
   return next.kind != operation::WAIT || next.event->done >= next.generation;
 }
 
-// Run one step of a stream. False if its operation must be called again.
+// Run one step of a stream. Returns false if its operation must be called again.
 bool step(cudaStream_t stream)
 {
   operation &next = stream->queue.front();
@@ -362,7 +364,7 @@ void check_canary(size_t at, const block &b)
       fail("device memory of %zu bytes was written %zu bytes behind its end", b.bytes, i);
 }
 
-// The first gap that is large enough.
+// Find the first gap that is large enough.
 size_t place_for(size_t room)
 {
   size_t at = 0;
@@ -712,8 +714,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
   return cudaSuccess;
 }
 
-// Pageable memory behaves as CUDA documents. The source may be changed when the call returns, and
-// the destination is then complete.
+// Copies of pageable memory behave as CUDA documents: when the call returns, the source may be
+// changed and the destination is complete.
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
@@ -823,7 +825,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
   return cudaSuccess;
 }
 
-// A device proceeds while the host polls, by one step for each query.
+// A device continues while the host polls: each query runs one step.
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
   guard g;
@@ -993,7 +995,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
   return cudaSuccess;
 }
 
-// A running launch continues.
+// A launch of the graph that already runs continues.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable)
 {
   delete executable;

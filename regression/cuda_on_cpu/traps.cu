@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   traps NAME - Test that the stand-in finds mistakes. Each case except "right" makes one mistake
-  that a GPU would sometimes tolerate. The tests expect the message or the wrong sum.
+  that a GPU would sometimes tolerate. The tests expect the stand-in's message or a wrong sum.
 */
 #include <cuda_runtime.h>
 
@@ -18,7 +18,7 @@ static __global__ void add_one(int n, int *x)
   if (i < n) x[i] += 1;
 }
 
-/* Reverse each block's run through shared memory. */
+/* Each block reverses its part of x through shared memory. If wait is 0, a barrier is missing. */
 static __global__ void reverse(int *x, int wait)
 {
   __shared__ int run[THREADS];
@@ -42,7 +42,7 @@ static __global__ void behind_the_end(int *x, int n)
   x[n] = 1;
 }
 
-/* Lanes exchange numbers through shared memory. */
+/* Lanes exchange numbers through shared memory. If wait is 0, a wait is missing. */
 static __global__ void swap_lanes(int *x, int wait)
 {
   __shared__ int run[32];
@@ -63,7 +63,10 @@ static __global__ void block_number(int *x)
   x[0] = static_cast<int>(blockIdx.x);
 }
 
-/* Each block writes a number and counts itself. The last block adds the numbers. */
+/*
+  Each block writes a number and counts itself. The last block adds the numbers. If fence is 0, a
+  fence is missing.
+*/
 static __global__ void last_block(int *x, int fence)
 {
   x[2 + blockIdx.x] = 1;
@@ -78,7 +81,8 @@ static int is(const char *name, const char *wanted)
 }
 
 /*
-  One stream sets, and the other adds. The sum is N only if the second stream waits for the first.
+  One stream sets numbers, and another stream adds to them. The sum is N only if the second stream
+  waits for the first.
 */
 static int two_streams(const char *name, int *device)
 {
@@ -106,8 +110,8 @@ static int two_streams(const char *name, int *device)
 }
 
 /*
-  During a capture, add one and make the mistake `name`. Print the first error, and the error at the
-  end of the capture.
+  During a capture, add one and make the mistake `name`. Print the first error, and the error that
+  ends the capture.
 */
 static cudaGraph_t capture(const char *name, cudaStream_t stream, int *device)
 {
@@ -143,7 +147,7 @@ static cudaGraph_t capture(const char *name, cudaStream_t stream, int *device)
   return graph;
 }
 
-/* A graph that adds one is launched repeatedly, between a set and a copy. */
+/* Launch a graph that adds one repeatedly, between a set and a copy. */
 static int replayed(const char *name, int *device)
 {
   enum { ROUNDS = 5 };
@@ -191,8 +195,8 @@ static int reversed(const char *name, int *device)
 }
 
 /*
-  The stand-in prints a message and aborts. CTest would take this for a crash, regardless of the
-  message.
+  The stand-in prints a message and aborts. CTest would report a crash, whatever the message says.
+  So end the program without a signal.
 */
 static void end_quietly(int)
 {

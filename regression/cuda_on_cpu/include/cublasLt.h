@@ -2,12 +2,13 @@
 /*
   Stand-in for the part of cuBLASLt that gpu/ uses: products of fp32 or bf16 with bias, ReLU, its
   bit mask, and the bias' gradient. cblas computes them when their stream reaches them. Names, types
-  and meanings are cuBLASLt's (13.0). A mask has bit i of a column of D in bit i % 8 of byte i / 8,
-  and its columns are multiples of 128 bits. A shape has five algorithms, which differ by
-  CUBLASLT_ON_CPU_FASTEST.
+  and meanings are the same as in cuBLASLt 13.0. A mask has bit i of a column of D in bit i % 8 of
+  byte i / 8, and its columns are multiples of 128 bits. A shape has five algorithms.
+  CUBLASLT_ON_CPU_FASTEST tells which of them is the fastest.
 
   The stand-in ends with a message and abort() if a matrix is in host memory, or if a promised
-  alignment is wrong. This includes the alignment of the bias, whose pointer the heuristic reads.
+  alignment is wrong. This includes the alignment of the bias, because the heuristic reads the bias
+  pointer.
 */
 #pragma once
 
@@ -56,8 +57,8 @@ typedef struct cublasLtMatmulDesc *cublasLtMatmulDesc_t;
 typedef struct cublasLtMatrixLayout *cublasLtMatrixLayout_t;
 typedef struct cublasLtMatmulPreference *cublasLtMatmulPreference_t;
 typedef struct {
-  uint64_t a, b, c, d, bias; /* promised alignments */
-  int number;                /* index among the algorithms of a shape, from 0 */
+  uint64_t a, b, c, d, bias; /* the alignments that the caller promised */
+  int number;                /* number of the algorithm for its shape, from 0 */
 } cublasLtMatmulAlgo_t;
 typedef struct {
   cublasLtMatmulAlgo_t algo;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Interface of the stand-in's streams for its other parts (kernels, NCCL, cuBLASLt, CUB). */
+/* Functions of the stand-in's streams for its other parts (kernels, NCCL, cuBLASLt, CUB). */
 #pragma once
 
 #include "cuda_runtime_api.h"
@@ -9,33 +9,35 @@
 namespace cuda_on_cpu
 {
 /*
-  Append an operation to a stream. It is called, with device memory open, after all earlier
-  operations are complete and the random order picks the stream. It returns true if it is complete,
-  and false to be called again later (an exchange whose partners have not arrived). It must not
-  wait. `name` is kept as a pointer, for messages. If the stream is being captured, the operation is
-  added to the graph and runs once for each launch.
+  Append an operation to a stream. `step` is called after all earlier operations of the stream are
+  complete, when the random order picks the stream. Device memory is then open. `step` returns true
+  if the operation is complete. It returns false to be called again later, for example if the
+  partners of an exchange have not arrived. It must not wait. `name` is kept as a pointer, for
+  messages. If the stream is being captured, the operation is added to the graph and runs once for
+  each launch.
 */
 void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step);
 
 /*
-  The same for an operation that is polled often but rarely needs device memory. It is called with
-  device memory closed, and opens it itself.
+  Like enqueue(), for an operation that is polled often but rarely needs device memory. `step` is
+  called with device memory closed, and must open it itself.
 */
 void enqueue_poll(cudaStream_t stream, const char *name, std::function<bool()> step);
 void with_memory(const std::function<void()> &use);
 
 /*
-  Run one step of some stream, for code that waits elsewhere. Inside an operation, it does nothing.
+  Run one step of any stream. Code that waits for another rank calls this function. Inside an
+  operation it does nothing.
 */
 void get_on();
 
 /*
-  cuBLASLt starts a product that reads and writes this number of bytes. odd: an address or a stride
+  Count a cuBLASLt product that reads and writes this number of bytes. odd: an address or a stride
   is aligned to less than 16 bytes.
 */
 void count_product(cudaStream_t stream, bool odd, size_t bytes);
 
-/* CUB sorts. */
+/* Count a sort by CUB. */
 void count_sort(cudaStream_t stream);
 
 /*

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for CUDA C++: the language of kernels, as far as gpu/ uses it. A block's threads are
-  fibers of one CPU thread. They switch at __syncthreads() and warp functions. Blocks run one after
-  another, and warps in a random order.
+  Stand-in for the part of CUDA C++ that the kernels in gpu/ use. A block's threads are fibers of
+  one CPU thread. They switch at __syncthreads() and warp functions. Blocks run one after another,
+  and warps in a random order.
 */
 #pragma once
 
@@ -23,11 +23,11 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 #define __constant__ static
-#define __shared__   static /* blocks run one at a time */
+#define __shared__   static /* static, because blocks run one at a time */
 
 /*
-  The two places where sources differ between nvcc and the stand-in. gpu/cuda_language.h has nvcc's
-  versions.
+  Sources differ between nvcc and the stand-in in these two places. gpu/cuda_language.h has the
+  versions for nvcc.
 */
 #define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
   cuda_on_cpu::launch(#kernel, kernel, grid, block, shared, stream, __VA_ARGS__)
@@ -69,12 +69,12 @@ static inline float4 make_float4(float x, float y, float z, float w)
   return {x, y, z, w};
 }
 
-/* Accesses of the stand-in itself are not the kernel's. */
+/* Accesses by the stand-in itself are not accesses of the kernel. */
 #define CU_UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace cuda_on_cpu
 {
-/* The running thread, with its block and grid. */
+/* The thread that runs now, with its block and grid. */
 struct place {
   uint3 thread, block_index;
   dim3 block, grid;
@@ -87,11 +87,11 @@ enum warp_call { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, SYNC, M
 void *dynamic_shared();
 void meet_block();
 /*
-  All lanes of the mask contribute a value, and each lane receives the 32 values. All lanes must use
-  the same kind of call.
+  All lanes of the mask contribute a value, and each lane receives the 32 values. All lanes must
+  call the same function.
 */
 const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call);
-/* thread(call) runs the kernel once. call holds its arguments. */
+/* Run the kernel. thread(call) runs it for one thread; call holds the kernel's arguments. */
 void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thread)(const void *),
               const void *call, size_t call_bytes);
 void count_launch(cudaStream_t stream, const char *name, const void *kernel, size_t shared);
@@ -107,7 +107,8 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_
             A... arguments)
 {
   const auto call = std::make_pair(kernel, std::tuple<std::decay_t<P>...>(static_cast<std::decay_t<P>>(
-                                               arguments)...)); /* evaluated now, as in CUDA */
+                                               /* the arguments are evaluated now, as in CUDA */
+                                               arguments)...));
 
   count_launch(stream, name, reinterpret_cast<const void *>(kernel), shared);
   enqueue(stream, name, [=] {
@@ -285,8 +286,8 @@ template <class T> void __stcs(T *p, T value)
 }
 
 /*
-  Threads switch only where they meet, so plain operations are atomic. Types are CUDA's, without
-  other overloads.
+  Threads switch only where they meet, so plain operations are atomic. The types are the types that
+  CUDA has, without other overloads.
 */
 #define CUDA_ON_CPU_ATOMIC(name, T, result) \
   CU_UNSEEN static inline T name(T *address, T value) \
@@ -329,7 +330,7 @@ template <class T> cudaError_t cudaMalloc(T **pointer, size_t bytes)
 {
   return cudaMalloc(reinterpret_cast<void **>(pointer), bytes);
 }
-/* A small number, so that a kernel's blocks loop more than once. */
+/* Number of resident blocks. It is small, so that each block of a kernel loops more than once. */
 template <class T>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T *, int threads, size_t)
 {

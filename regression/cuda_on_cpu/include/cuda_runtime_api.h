@@ -2,7 +2,7 @@
 /*
   Stand-in for the part of CUDA's runtime that gpu/ uses, for C and C++. A device's work runs on the
   CPU, lazily, in a seeded random order that only streams and events restrict (see ../README.md).
-  Names, types and meanings are CUDA's (CUDA Runtime API, 13.0).
+  Names, types and meanings are the same as in the CUDA Runtime API 13.0.
 */
 #pragma once
 
@@ -79,7 +79,7 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount;
 };
 
-typedef struct CUstream_st *cudaStream_t; /* NULL: the default stream */
+typedef struct CUstream_st *cudaStream_t; /* NULL is the default stream */
 typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
@@ -159,19 +159,23 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
-/* Counters for tests, since the start. A steady step adds only launches. */
+/*
+  Counters for tests. They count from the start of the program. A step in the steady state adds only
+  launches.
+*/
 typedef struct {
   int64_t launches;
-  int64_t allocations;     /* cudaMalloc, cudaHostAlloc */
-  int64_t host_waits;      /* cudaStreamSynchronize, cudaEventSynchronize */
-  int64_t device_waits;    /* cudaDeviceSynchronize, cudaFree: wait for all streams of the device */
-  int64_t pageable_copies; /* from or to host memory that is not pinned; such copies wait */
-  /* of NVTX; a pop without a range is counted, too */
+  int64_t allocations; /* calls of cudaMalloc and cudaHostAlloc */
+  int64_t host_waits;  /* calls of cudaStreamSynchronize and cudaEventSynchronize */
+  /* calls of cudaDeviceSynchronize and cudaFree, which wait for all streams of the device */
+  int64_t device_waits;
+  int64_t pageable_copies; /* copies from or to host memory that is not pinned; such copies wait */
+  /* ranges of NVTX; a pop without a range is counted as well */
   int64_t range_pushes, range_pops;
-  int64_t products;             /* of cuBLASLt */
-  int64_t copies, copied_bytes; /* of all kinds */
-  int64_t product_bytes;        /* read and written by cuBLASLt's products */
-  /* instantiated graphs, launches, and operations of launches */
+  int64_t products;             /* products by cuBLASLt */
+  int64_t copies, copied_bytes; /* copies of all kinds */
+  int64_t product_bytes;        /* bytes read and written by products of cuBLASLt */
+  /* number of instantiated graphs, of their launches, and of the operations in these launches */
   int64_t graphs, graph_launches, graph_operations;
   /* products with a matrix whose address or rows are aligned to less than 16 bytes */
   int64_t odd_products;

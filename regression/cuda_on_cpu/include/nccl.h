@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for the part of NCCL that gpu/ uses: blocking communicators whose messages travel over
-  MPI when the stand-in's streams reach them. Names, types and meanings are NCCL's (2.28).
+  Stand-in for the part of NCCL that gpu/ uses: blocking communicators. MPI sends their messages
+  when the stand-in's streams reach them. Names, types and meanings are the same as in NCCL 2.28.
 
-  The stand-in checks for these mistakes, and ends with a message and abort(): a non-blocking
-  communicator, a communicator used from two streams, messages whose two ends have different sizes,
-  and host memory in place of device memory.
+  The stand-in ends with a message and abort() if it finds one of these mistakes: a non-blocking
+  communicator, a communicator used from two streams, a message whose sender and receiver pass
+  different sizes, and host memory in place of device memory.
 
   If NCCL_ON_CPU_FAULT=rank,call,kind is in the environment, a fault occurs on that rank of
   MPI_COMM_WORLD, in the call-th operation (from 0, over all communicators).
@@ -48,7 +48,7 @@ typedef enum {
   ncclInProgress
 } ncclResult_t;
 
-/* bytes are moved, floats are summed */
+/* types of bytes, which are copied, and of floats, which are summed */
 typedef enum { ncclInt8, ncclUint8, ncclFloat32 = 7 } ncclDataType_t;
 typedef enum { ncclSum } ncclRedOp_t;
 
@@ -79,7 +79,7 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
                       cudaStream_t stream);
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream);
-/* Adds from the last rank to the first. */
+/* Add the ranks' numbers from the last rank to the first. */
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream);
 

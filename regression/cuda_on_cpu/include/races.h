@@ -10,17 +10,18 @@
 
 namespace cuda_on_cpu::races
 {
-// The progress of each actor (0: the host, then streams) that an actor knows. Operations of a
-// stream are numbered, and so are the host's periods between two calls.
+// A clock tells how far an actor knows the progress of each actor. Actor 0 is the host, the others
+// are streams. The operations of a stream are numbered, and so are the periods between two calls of
+// the host.
 using clock = std::vector<uint32_t>;
 
 enum access { READ = 0, WRITE = 1, ATOMIC = 2 };
 enum space { DEVICE, PINNED };
 
 #ifdef CUDA_ON_CPU_RACES
-// Actors, and their knowledge of each other.
+// Actors, and what they know of each other.
 int new_actor();
-clock host_goes_on();                // the host's knowledge, without its later actions
+clock host_goes_on();                // the host's present knowledge, without its later actions
 void host_learns(const clock &what); // the host waited, or a query succeeded
 void host_learns_of(int actor);
 void begin_operation(int actor, const char *name, const clock &when_enqueued);
@@ -28,16 +29,16 @@ void end_operation();
 clock recorded(int actor);
 void waited(int actor, const clock &what);
 
-// Memory.
+// Changes and accesses of memory.
 void new_memory(const void *at, size_t bytes, space where);
 void memory_gone(const void *at);
-// by the current operation as a whole, or by the host
+// an access by the whole current operation, or by the host
 void touch(const void *at, size_t bytes, int access);
 
-// Inside a kernel.
+// Events inside a kernel.
 void begin_kernel(const void *arguments, size_t bytes);
 void begin_block(uint32_t block, int n_threads, const void *shared, size_t shared_bytes);
-void thread_runs(bool now); // the thread in cuda_on_cpu::here
+void thread_runs(bool now); // true if the thread in cuda_on_cpu::here runs now
 void met_block();
 void met_warp(int first_thread, unsigned mask);
 void fence();
