@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Checkpoints and results under faults.
+  Tests checkpoints and results when system calls fail.
 
-    checkpoint_faults every FOLDER       each call that can fail fails once, on each of two ranks
-    checkpoint_faults write FOLDER STEP  write step STEP; end with the documented exit status
-    checkpoint_faults newest FOLDER      check the newest good checkpoint and print its step
+    checkpoint_faults every FOLDER       for each call that can fail and each of two ranks: the call
+    fails once on this rank checkpoint_faults write FOLDER STEP  write step STEP; end with the
+    documented exit status checkpoint_faults newest FOLDER      check the newest good checkpoint and
+    print its step
 */
 #include "core/buffer.h"
 #include "core/start.h"
@@ -21,13 +22,13 @@
 
 enum { ROWS = 300, COLS = 8, N_COLUMNS = 2 };
 static int rank, size;
-static TrsCheckpointFolder own; /* this job's output folder, opened without a fault */
+static TrsCheckpointFolder own; /* this job's output folder, which was opened without a fault */
 
 #define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
 
 /*
-  A row-split table with integers for its rows that are supplied in pieces, a column-split table
-  with a split row-wise state, and a replicated bias.
+  The tensors of the test: a row-split table; integers for its rows, which are supplied in pieces; a
+  column-split table with a split row-wise state; and a replicated bias.
 */
 typedef struct {
   TrsState state;
@@ -108,7 +109,7 @@ static PetscErrorCode free_model(model *m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* An integer that a double cannot represent. */
+/* An integer that a double cannot represent exactly. */
 static int64_t integer(int64_t step, int64_t r)
 {
   return INT64_MAX - 1000 * step - r;
@@ -165,7 +166,7 @@ static PetscErrorCode check_model(const model *m, int64_t step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Get the newest checkpoint's step (0: none), and check its contents. */
+/* Get the step of the newest checkpoint, or 0 if there is none. Check its contents. */
 static PetscErrorCode newest_step(const char *folder, int64_t *step)
 {
   TrsCheckpointInfo info = {.step = 0};
@@ -186,7 +187,7 @@ static PetscErrorCode newest_step(const char *folder, int64_t *step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Number of temporary files in the folder. */
+/* The number of temporary files in the folder. */
 static int count_leftovers(const char *folder)
 {
   DIR *dir = opendir(folder);
@@ -213,8 +214,8 @@ static PetscErrorCode write_results(const char *folder, int64_t step)
 }
 
 /*
-  Inject one fault. *count: number of calls of the function on the victim. Either all ranks fail
-  alike, or all succeed. No partial output may remain.
+  Inject one fault on the victim. *count is the number of calls of the function on this rank. All
+  ranks must fail in the same way, or all must succeed. No partial output may remain.
 */
 static PetscErrorCode one_fault(const char *folder, PetscErrorCode (*work)(const char *, int64_t),
                                 int64_t *step, const char *function, int n, int what, int victim, int *count)

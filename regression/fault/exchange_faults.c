@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A rank that dies during exchanges by shared memory.
+  Tests a rank that dies during exchanges by shared memory.
 
     mpirun -n RANKS exchange_faults POINT VICTIM FILE
 
   Ranks exchange forever. After 10 rounds rank 0 makes the file, and after 20 rounds the victim is
-  killed. POINT is "before" the start of an operation, "between" the start and the wait of a large
-  operation, or "flight" with many operations running. The other ranks spin while they wait for the
-  victim, so the launcher must end them.
+  killed. POINT is "before" (before the start of an operation), "between" (between the start of a
+  large operation and its wait), or "flight" (while many operations run). The other ranks spin while
+  they wait for the victim, so the launcher must end them.
 */
 #include "comm/comm.h"
 #include "core/start.h"
@@ -62,7 +62,8 @@ static PetscErrorCode run(const char *point, int victim, const char *path)
   PetscCall(device->alloc(N_FLIGHT * comm->size * (int64_t)N * (int64_t)sizeof(float), &recv));
   for (int round = 0;; round++) {
     PetscCall(exchange(comm, (float *)send, (float *)recv, point, round == ROUNDS && comm->rank == victim));
-    if (round == ROUNDS / 2 && comm->rank == 0) { /* before a victim can reach its last round */
+    /* this happens before any victim can reach its last round */
+    if (round == ROUNDS / 2 && comm->rank == 0) {
       FILE *note = fopen(path, "w");
 
       PetscCheck(note && fclose(note) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "cannot make %s", path);

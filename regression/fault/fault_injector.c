@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* RTLD_NEXT */
+#define _GNU_SOURCE /* needed for RTLD_NEXT */
 #include "fault_injector.h"
 
 #include <dirent.h>
@@ -17,14 +17,14 @@
 
 const char *const fault_functions[] = {"pwrite", "fsync", "rename", "fallocate", "ftruncate", "open", NULL};
 
-/* Every function that is counted. */
+/* All functions whose calls are counted. */
 static const char *const counted[] = {"pwrite", "fsync",   "rename", "fallocate", "ftruncate",
                                       "open",   "pread",   "read",   "write",     "fopen",
                                       "close",  "opendir", "unlink", "mkdir",     "malloc"};
 enum { N_COUNTED = sizeof(counted) / sizeof(counted[0]) };
 
 static struct {
-  const char *function; /* NULL: disarmed */
+  const char *function; /* NULL if no fault is armed */
   const char *part;
   int n, what;
   pid_t process;
@@ -82,7 +82,8 @@ int fault_strikes(const char *function, const char *path)
   i = index_of(function);
   if (i == N_COUNTED) return 0;
   if (atomic_fetch_add(&counts[i], 1) + 1 != armed.n || strcmp(function, armed.function) != 0) return 0;
-  if (armed.what < FAULT_SHORT && armed.process != getpid()) return 0; /* in a child process */
+  /* a child process is never killed */
+  if (armed.what < FAULT_SHORT && armed.process != getpid()) return 0;
   if (armed.what == FAULT_KILL || armed.what == FAULT_KILL_JOB) die();
   if (armed.what < 0) return 2;
   errno = armed.what;
@@ -107,7 +108,7 @@ static int strikes_fd(const char *function, int fd)
   return fault_strikes(function, path);
 }
 
-/* Find the C library's function with this name. */
+/* Find the function of the C library with this name. */
 static void find_next(const char *name, void *pointer_to_function)
 {
   void *next = dlsym(RTLD_NEXT, name);
@@ -181,7 +182,7 @@ int fsync(int fd)
   return strikes_fd("fsync", fd) ? -1 : next(fd);
 }
 
-/* The file is closed in any case, as in Linux. */
+/* Like Linux, close the file even if the call fails. */
 int close(int fd)
 {
   static int (*next)(int);

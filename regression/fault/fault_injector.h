@@ -1,43 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Makes the n-th call of a system function fail in this process. The injector is linked into a test
-  program, or preloaded into any program (fault_preload.c). Its functions precede the C library's
-  for every library of the process, including HDF5.
+  program, or preloaded into any program (fault_preload.c). All libraries of the process, including
+  HDF5, then call its functions instead of those of the C library.
 */
 #pragma once
 
-/* Effect of the call. With a positive number, the call fails with this errno. */
+/* The effect on the call. A positive number is the errno with which the call fails. */
 enum {
   FAULT_SHORT = -1 /* half of the bytes are read or written */,
   FAULT_KILL = -2 /* kill -9 of this process, before the call */,
-  FAULT_KILL_HALF = -3 /* kill -9 after half of the bytes are written */,
-  FAULT_KILL_JOB = -4 /* kill -9 of the parent, which is mpirun, and of this process */
+  FAULT_KILL_HALF = -3 /* kill -9 of this process, after half of the bytes are written */,
+  FAULT_KILL_JOB = -4 /* kill -9 of this process and of its parent, which is mpirun */
 };
 
-/* Functions that write, ended by NULL. */
+/* The functions that write. The list ends with NULL. */
 extern const char *const fault_functions[];
 
 /*
-  fault_arm - Make a call fail: the n-th call from now on (1: the next; 0: none, count only) of the
-  function, for a file whose path contains `part`. Children inherit errors, but only the process
-  that called fault_arm() is ever killed. The function may be any that fault_injector.c or
-  fault_memory.c defines.
+  fault_arm - Make one call of the function fail. Only calls for a file whose path contains `part`
+  count, from now on. The n-th of them fails; 1 is the next. If n is 0, no call fails and the calls
+  are only counted. Children inherit errors, but only the process that called fault_arm() is ever
+  killed. The function may be any function that fault_injector.c or fault_memory.c defines.
 */
 void fault_arm(const char *function, const char *part, int n, int what);
 
-/* Number of calls of the armed function since the last fault_arm(). Disarms. */
+/*
+  The number of calls of the armed function since the last fault_arm(). No call fails from now on.
+*/
 int fault_disarm(void);
 
 /*
   fault_strikes - Count one call of the function with this name.
 
-  In:     path     of the file; NULL: the call has no file
+  In:     path     of the file; or NULL if the call has no file
   Returns 0: continue; 1: fail, errno is set; 2: process half of the bytes, then call
   fault_after_half()
 */
 int fault_strikes(const char *function, const char *path);
 
-/* End the process if it must die after half a call. */
+/* End this process if the armed fault kills it after half of a call. */
 void fault_after_half(void);
 
 /* Write the number of calls of each function to a file, as lines "NAME COUNT". */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Allocations that can fail, for fault_preload.c: allocations by the program, by PETSc for it, and
-  by the libraries that read its text files. Failed allocations in MPI and the C library are not
-  tested. HDF5 1.10 is not included either, because it then crashes when it ends
-  (H5FL_garbage_coll).
+  Makes allocations fail, for fault_preload.c: allocations by the program, by PETSc, and by the
+  libraries that read text files. Allocations by MPI and the C library do not fail. Those by HDF5 do
+  not fail either, because HDF5 1.10 would crash at its end (H5FL_garbage_coll).
 */
-#define _GNU_SOURCE /* dl_iterate_phdr */
+#define _GNU_SOURCE /* needed for dl_iterate_phdr */
 #include "fault_memory.h"
 
 #include "fault_injector.h"
@@ -17,8 +16,8 @@
 #include <string.h>
 
 /*
-  The allocator behind the C library's names. Unlike dlsym(), it needs no look-up that allocates
-  memory.
+  The C library's own allocator. In contrast to dlsym(), it can be called without a look-up that
+  allocates memory.
 */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t bytes);
@@ -28,13 +27,13 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 enum { MAX_RANGES = 8 };
 static struct {
   uintptr_t begin, end;
-} range[MAX_RANGES]; /* code whose calls count */
+} range[MAX_RANGES]; /* address ranges of the code whose calls are counted */
 static int n_ranges;
 
 static int add_object(struct dl_phdr_info *info, size_t size, void *context)
 {
   static const char *const libraries[] = {"libpetsc", "libjansson", "libyaml"};
-  /* the program is first and has no name */
+  /* the program is the first entry and has no name */
   int is_ours = info->dlpi_name[0] == '\0' && n_ranges == 0;
 
   (void)size;

@@ -5,12 +5,13 @@
     TRS_FAULT="FUNCTION N WHAT RANK"   WHAT: a number of errno, SHORT, KILL, KILL_HALF or KILL_JOB
     TRS_FAULT="MPI_Init_thread 1 SIGNAL RANK"  the rank gets the signal of this number as MPI starts
     TRS_FAULT="fwrite 1 SECONDS RANK"  each write of the rank to standard error takes SECONDS
-    TRS_FAULT_PROGRAM=PATH             only in the program that has this /proc/self/exe, as mpirun
+    seconds TRS_FAULT_PROGRAM=PATH             only in the program that has this /proc/self/exe, as
+    mpirun
                                        and shells have the same environment
     TRS_FAULT_PATH=PART                only calls for files whose path contains PART
     TRS_FAULT_COUNTS=FILE              at its end, each rank writes its calls by name to FILE.<rank>
 */
-#define _GNU_SOURCE /* RTLD_NEXT */
+#define _GNU_SOURCE /* needed for RTLD_NEXT */
 #include "fault_injector.h"
 #include "fault_memory.h"
 
@@ -23,7 +24,7 @@
 
 static char function[32];
 static pid_t process;
-static int start_signal; /* 0: none */
+static int start_signal; /* 0 if no signal is sent */
 static unsigned error_seconds;
 
 static int rank_of_process(void)
@@ -42,7 +43,7 @@ static int number_of(const char *what)
   return atoi(what);
 }
 
-/* Whether this is the program of TRS_FAULT_PROGRAM */
+/* Returns 1 if this program is the program of TRS_FAULT_PROGRAM */
 static int is_program(void)
 {
   const char *wanted = getenv("TRS_FAULT_PROGRAM");
@@ -68,7 +69,7 @@ __attribute__((constructor)) static void begin(void)
   fault_arm(function, part ? part : "", rank == rank_of_process() ? n : 0, number_of(what));
 }
 
-/* Replaces MPI's function, and then calls it. */
+/* Called instead of MPI's function, which it then calls. */
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
@@ -80,7 +81,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
   return next(argc, argv, required, provided);
 }
 
-/* If a text has no format, the compiler prints it with fwrite(). */
+/* The compiler prints a text without conversions with fwrite(). */
 size_t fwrite(const void *data, size_t size, size_t n, FILE *file)
 {
   static size_t (*next)(const void *, size_t, size_t, FILE *);
