@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  libFuzzer target: read a checkpoint's file as a resume does. Any bytes must give the tensors of a
-  small model, or one error with a documented code. If FUZZ_WRITE=FILE is in the environment, the
-  program writes this model's checkpoint, as a seed with checksums, and ends.
+  libFuzzer target: read a checkpoint file as a resume does. For any bytes, the result must be the
+  tensors of a small model, or one error with a documented code. If FUZZ_WRITE=FILE is in the
+  environment, the program writes this model's checkpoint, as a seed with checksums, and ends.
 */
 #include "core/start.h"
 #include "fuzz_file.h"

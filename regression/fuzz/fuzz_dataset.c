@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  libFuzzer target: a dataset's file. Any bytes must give a dataset whose samples can be read, or
-  one error with a documented code.
+  libFuzzer target: open a dataset file. For any bytes, the result must be a dataset whose samples
+  can be read, or one error with a documented code.
 */
 #include "core/buffer.h"
 #include "core/start.h"

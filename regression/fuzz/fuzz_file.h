@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A file for the inputs of a fuzz target. It is removed when the process ends. */
+/* A file with the input of a fuzz target. It is removed when the process ends. */
 #pragma once
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 static char fuzz_path[] = "/dev/shm/fuzz_XXXXXX";
 static pid_t fuzz_process;
 
-/* A child that a preflight forks does not remove the file. */
+/* A child process that a preflight forks must not remove the file. */
 static void fuzz_file_remove(void)
 {
   if (fuzz_process == getpid()) unlink(fuzz_path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  libFuzzer target: the option reader, with option files (with FUZZ_YAML: YAML) and tables. Any text
-  must give tables or one error with a documented code.
+  libFuzzer target: read options, with option files (YAML if FUZZ_YAML is defined) and tables. For
+  any text, the result must be tables, or one error with a documented code.
 */
 #include "core/start.h"
 #include "plan/planner.h"
@@ -14,7 +14,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Options of modules above, which the table reader reads. */
+/* Options of other modules, which the code that reads tables uses. */
 static const TrsOptionSpec outer_specs[] = {
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""}};
 static const TrsOptionGroup outer_group = TRS_OPTION_GROUP("Outer", outer_specs);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  libFuzzer target: the plan file's parser and check. Any text must give a plan or one DATA error. A
-  plan must survive a round trip.
+  libFuzzer target: parse and check a plan file. For any text, the result must be a plan or one DATA
+  error. A plan that is written and read again must stay the same.
 */
 #include "core/start.h"
 #include "spec/sharding_plan.h"
