@@ -10,8 +10,8 @@
 enum { MAX_TABLES = 8, MAX_FEATURES = 3, MAX_DIM = 40, MAX_ROWS = 60, MAX_BATCH = 24, MAX_BLOCKS = 4 };
 
 /*
-  splitmix64 (Steele, Lea, Flood, OOPSLA'14). It is independent of the product's own generator,
-  which is under test here.
+  splitmix64 (Steele, Lea, Flood, OOPSLA'14). It is independent of the product's generator, which is
+  itself tested here.
 */
 static uint64_t next_bits(random_stream *r)
 {
@@ -89,8 +89,8 @@ static int compare_cuts(const void *a, const void *b)
 }
 
 /*
-  Cut 0..total into n runs cut[0..n]. Either even as the planner cuts (blocks rounded up, the last
-  ones may be empty), or anywhere.
+  Cut 0..total into n runs: run i is cut[i]..cut[i + 1]. The cuts are even as in the planner (blocks
+  are rounded up, and the last blocks may be empty), or at any positions.
 */
 static void cut_evenly_or_not(random_stream *r, int64_t total, int n, PetscBool may_be_empty, int64_t *cut)
 {
@@ -100,8 +100,8 @@ static void cut_evenly_or_not(random_stream *r, int64_t total, int n, PetscBool 
   cut[0] = 0;
   for (int i = 1; i < n; i++) {
     /*
-      If no run may be empty: draw n - 1 cuts from total - n + 1 places, sort them, and move each by
-      its number, so that all differ.
+      If no run may be empty, draw n - 1 cuts from total - n + 1 positions, sort them, and add to
+      each its index, so that all cuts differ.
     */
     if (even)
       cut[i] = PetscMin(i * block, total);
@@ -121,7 +121,7 @@ static void add_shard(TrsTablePlan *plan, int rank, int64_t row, int64_t rows, i
       .rank = rank, .row_offset = row, .rows = rows, .col_offset = col, .cols = cols};
 }
 
-/* Distribute a column block's rows over the ranks first .. first + n - 1. */
+/* Distribute the rows of a column block over the ranks first .. first + n - 1. */
 static void add_block(random_stream *r, TrsTablePlan *plan, const TrsTableConfig *table, int first, int n,
                       int64_t col, int64_t cols)
 {
@@ -132,8 +132,8 @@ static void add_block(random_stream *r, TrsTablePlan *plan, const TrsTableConfig
 }
 
 /*
-  Draw a sharding type for the table. With -reproducible, sequences must not have cut rows unless
-  they are averaged.
+  Draw a sharding type for the table. With -reproducible, the rows of a sequence table may be cut
+  only if the sequences are averaged.
 */
 static TrsShardingType draw_type(random_stream *r, PetscBool reproducible, const TrsTableConfig *table)
 {
@@ -207,8 +207,10 @@ static void draw_optimizer(random_stream *r, uint64_t seed, TrsSparseOptimizerAr
       .kind = (TrsSparseOptimizerKind)random_int(r, TRS_OPTIM_SGD, TRS_OPTIM_FTRL),
       .weight_decay_mode = (TrsWeightDecayMode)random_int(r, TRS_DECAY_NONE, TRS_DECAY_DECOUPLE),
       .learning_rate = 0.1F,
-      /* as large as the gradients: with a small eps, g / (|g| + eps) is a sign, and only noise if
-         g cancels */
+      /*
+        eps is as large as the gradients. With a small eps, g / (|g| + eps) would be a sign, which
+        is only noise if g cancels out
+      */
       .eps = 0.25F,
       .beta1 = 0.9F,
       .beta2 = 0.99F,
@@ -279,7 +281,7 @@ PetscErrorCode random_model_create(uint64_t seed, int size, PetscBool reproducib
     PetscCall(draw_table(&r, t, reproducible, &model->tables.table[t]));
   PetscCall(draw_optimizers(&r, model));
   PetscCall(lay_out_features(&r, model));
-  do { /* a divisor of the number of ranks */
+  do { /* repeat until it divides the number of ranks */
     model->local_world_size = (int)random_int(&split, 1, size);
   } while (size % model->local_world_size);
   PetscCall(draw_plan(&split, reproducible, model));
@@ -298,7 +300,7 @@ PetscErrorCode random_model_destroy(random_model *model)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Distribute the samples over ranks: as equal as possible, or any number, even none. */
+/* Distribute the samples over the ranks: as equally as possible, or in any numbers, even 0. */
 static void draw_split(random_stream *r, int size, random_batch *batch)
 {
   const PetscBool equal = random_once_in(r, 3);
@@ -308,7 +310,7 @@ static void draw_split(random_stream *r, int size, random_batch *batch)
   qsort(batch->first + 1, (size_t)size - 1, sizeof(*batch->first), compare_cuts);
 }
 
-/* Draw an id. A few rows come often, and every tenth id is pruned. */
+/* Draw an id. A few rows are frequent, and every tenth id is pruned. */
 static int64_t draw_id(random_stream *r, int64_t rows)
 {
   if (random_once_in(r, 10)) return -1;

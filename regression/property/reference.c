@@ -12,7 +12,7 @@ int reference_width(const reference_table *table, int s)
   return s >= 0 && table->rowwise[s] ? table->n_blocks : table->D;
 }
 
-/* Find the column blocks of a table's plan. The shards are sorted by column, then row. */
+/* Find the column blocks in a table's plan. Its shards are sorted by column, then by row. */
 static PetscErrorCode find_blocks(const TrsTablePlan *plan, PetscBool whole_rows, reference_table *table)
 {
   PetscFunctionBegin;
@@ -70,8 +70,8 @@ PetscErrorCode reference_destroy(const random_model *model, reference_table **ta
 }
 
 /*
-  Return the factor of the i-th id of bag b of feature f: its weight, its position's weight, or for
-  a mean one over the bag's length, including pruned ids.
+  Return the factor of the i-th id of bag b of feature f. It is the id's weight, or the weight of
+  its position, or for a mean 1 / the bag's length. The length includes pruned ids.
 */
 static double factor_of(const random_model *model, int f, const random_batch *batch, int64_t b, int64_t i)
 {
@@ -89,7 +89,10 @@ static TrsSequencePoolingKind sequence_of(const random_model *model, int f)
   return config->pooling == TRS_POOLING_NONE ? config->sequence_pooling : TRS_SEQUENCE_POOLING_MEAN;
 }
 
-/* Find the first id of bag b whose row is largest in column d; -1 if the bag has no row. */
+/*
+  Find the first id of bag b whose row has the maximum in column d. Returns -1 if the bag has no
+  row.
+*/
 static int64_t largest_id(const reference_table *table, const random_batch *batch, int64_t b, int d)
 {
   int64_t best = -1;
@@ -101,7 +104,7 @@ static int64_t largest_id(const reference_table *table, const random_batch *batc
   return best;
 }
 
-/* Pool a bag into out [D], or D numbers for each place of a concatenation. */
+/* Pool a bag into out [D]. For a concatenation, out has D numbers for each position. */
 static void pool_bag(const random_model *model, const reference_table *table, int f,
                      const random_batch *batch, int64_t b, double *out)
 {
@@ -186,8 +189,8 @@ void reference_position_gradients(const random_model *model, const reference_tab
 }
 
 /*
-  Lion steps by the sign of beta1 m + (1 - beta1) g. The sign is undetermined if this sum is no
-  larger than rounding errors.
+  Lion steps by the sign of beta1 m + (1 - beta1) g. If this sum is not larger than rounding errors,
+  its sign is undetermined.
 */
 static void find_undetermined(const TrsSparseOptimizerArgs *args, reference_table *table, const double *g)
 {

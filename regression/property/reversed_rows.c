@@ -18,7 +18,7 @@ static PetscErrorCode create(TrsPlacement self, const TrsPlacementTables *tables
   PetscFunctionBegin;
   for (int t = 0; t < tables->n_tables; t++)
     if (tables->shard[t] >= 0 && !treats(tables->shards, tables->shards->shard[tables->shard[t]].table))
-      PetscFunctionReturn(PETSC_SUCCESS); /* a group has only replicas, or none */
+      PetscFunctionReturn(PETSC_SUCCESS); /* such a group has only replicas or no shards */
   PetscCall(PetscNew(&r));
   r->device = tables->device;
   self->data = r;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A placement (embed/placement.h) that gives key k of a shard the row rows - 1 - k. All results stay
-  equal bit for bit if only the placement knows the places of rows. Not for replicas.
+  A placement (embed/placement.h) that stores key k of a shard in row number `rows` - 1 - k. If no
+  other code assumes where rows are stored, all results stay equal bit for bit. It must not be used
+  for replicas.
 */
 #pragma once
 
@@ -9,9 +10,9 @@
 
 /*
   Reverse the rows of shards, and install the placement for their lookups. The shards must not have
-  states yet.
+  optimizer states yet.
 */
 PetscErrorCode reversed_rows_set(TrsEmbeddingShards *shards);
 
-/* Return the row in memory of a shard's row. */
+/* Return the row in memory that holds the given row of a shard. */
 int64_t reversed_rows_place(const TrsEmbeddingShards *shards, const TrsEmbeddingShard *shard, int64_t row);

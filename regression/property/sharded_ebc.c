@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Property: a collection of tables computes the same however a plan distributes it over the ranks.
+  Property: a collection of tables computes the same results for every plan that distributes it over
+  the ranks.
 
     mpirun -n W property_sharded_ebc [--reproducible] [--draws N] [--first SEED]
                                   N models, with seeds SEED, SEED + 1, ...
     mpirun -n W property_sharded_ebc [--reproducible] --seed SEED
                                   one model, shown in full
     ... --device cuda [--backend nccl]
-                                  on GPUs (default: cpu, mpi)
+                                  on GPUs (the defaults are cpu and mpi)
     ... --host R [--relay BYTES]  simulated hosts of R ranks, with a relay between them in blocks of
                                   at most so many bytes
     ... --digest                  a digest of all numbers of each draw, to compare two builds of the
                                   program bit by bit
 
   Each draw makes tables, features, an optimizer, a plan over all sharding types and a few batches
-  (random_model.h), and lets TrsShardedEbc do the steps. After each step it compares pooled rows,
+  (random_model.h), and runs the steps with TrsShardedEbc. After each step it compares pooled rows,
   weights and states with the unsharded definition (reference.h). The definition then continues from
-  the numbers found, so the tolerance is one step's rounding, and for 16-bit tables one unit in the
-  last place. With --reproducible, each model runs on 1, 2, ... W ranks, each time with another plan
-  and another split of the same global batches, and pooled rows, weights and states must also be
-  equal bit for bit. A failure prints its seed and ends the program with 1. A run of at least 100
-  draws also fails if it did not meet every sharding type, optimizer and feature kind.
+  the numbers that TrsShardedEbc computed. So the tolerance is the rounding of one step, and for
+  16-bit tables one unit in the last place. With --reproducible, each model runs on 1, 2, ... W
+  ranks, each time with another plan and another split of the same global batches, and pooled rows,
+  weights and states must also be equal bit for bit. A failure prints its seed and ends the program
+  with 1. A run of at least 100 draws also fails if it did not meet every sharding type, optimizer
+  and feature kind.
 */
 #include "shard/sharded_ebc.h"
 
@@ -37,27 +39,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As many as a pipeline on a CPU has: the third step reuses the first step's slot. */
+/*
+  The number of slots that a pipeline on a CPU has. So the third step reuses the slot of the first.
+*/
 enum { N_SLOTS = 2 };
 
-/* Written beside the features' columns, to check that nothing else is written there. */
+/* Written between the features' columns, to check that nothing else is written there. */
 static const float gap = 7.5F;
 
 typedef struct {
   int world_size, rank;
   PetscBool reproducible, digests;
-  uint64_t digest; /* rank 0: digest of all numbers that the draw computed */
+  uint64_t digest; /* rank 0: digest of all numbers that the draw has computed */
   const char *device_name, *backend;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsStream stream;
-  int size;                           /* number of ranks in the current run: the first ranks */
-  MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* [number of ranks] */
-  /* [number of ranks][ranks per host], made when needed */
+  /* number of ranks in the current run, which are the first ranks */
+  int size;
+  MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* [number of ranks] communicator of the first ranks */
+  /* [number of ranks][ranks per host], created when needed */
   TrsCommGroups groups[MODEL_MAX_RANKS + 1][MODEL_MAX_RANKS + 1];
-  char failure[512]; /* the draw's failure, on rank 0 */
-  double *trace;     /* rank 0: all numbers of the draw's first run in order, for comparison */
-  /* numbers in trace, its room, numbers that the current run has compared */
+  char failure[512]; /* the failure of this draw, on rank 0 */
+  /* rank 0: all numbers of the draw's first run in order, to compare later runs with them */
+  double *trace;
+  /*
+    count of numbers in trace, capacity of trace, count of numbers that the current run has compared
+  */
   int64_t n_trace, trace_capacity, traced;
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
       met_weighted, met_positions, met_shared_bags[TRS_N_SHARDINGS], met_empty_rank, met_sequence[3][2],
@@ -70,17 +78,19 @@ typedef struct {
   const random_model *model;
   TrsEmbeddingShards shards;
   TrsShardedEbc ebc;
-  reference_table *reference;             /* on rank 0 */
-  TrsPositionWeight *position;            /* [n_features] */
-  float *position_weight, *position_grad; /* device [n_features, MODEL_MAX_BAG] of this rank */
-  TrsVectorPlace *place;                  /* [features] places of the vectors, or NULL */
+  reference_table *reference;  /* on rank 0 */
+  TrsPositionWeight *position; /* [n_features] weights of positions */
+  /* device arrays [n_features, MODEL_MAX_BAG] of this rank */
+  float *position_weight, *position_grad;
+  /* [features] addresses of the vectors, or NULL if they are in a matrix */
+  TrsVectorPlace *place;
   random_batch batch[3];
   TrsKjt kjt[3];
-  float *matrix; /* host [B, stride] of this rank: pooled rows to compare */
+  float *matrix; /* host [B, stride] of this rank: the pooled rows that are compared */
   int step;
 } property_draw;
 
-/* Keep the first failure. */
+/* Record a failure. Only the first failure is kept. */
 __attribute__((format(printf, 2, 3))) static void fail(property_draw *draw, const char *format, ...)
 {
   char *to = draw->run->failure;
@@ -94,7 +104,7 @@ __attribute__((format(printf, 2, 3))) static void fail(property_draw *draw, cons
   va_end(arguments);
 }
 
-/* --- the sharded side --- */
+/* --- the sharded collection --- */
 
 /* Copy from host to device memory, or back. The copy is complete on return. */
 static PetscErrorCode move(const property_run *run, void *to, const void *from, int64_t n, size_t size)
@@ -106,7 +116,7 @@ static PetscErrorCode move(const property_run *run, void *to, const void *from, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a KJT of this rank's samples of a global batch. */
+/* Make a KJT from this rank's samples of a global batch. */
 static PetscErrorCode make_kjt(property_draw *draw, const random_batch *batch, TrsKjt *kjt)
 {
   const int F = draw->model->n_features, rank = draw->run->rank;
@@ -147,7 +157,10 @@ static double element_of(TrsDType dtype, const void *elements, int64_t i)
   return (double)((const float *)elements)[i];
 }
 
-/* Copy this rank's rectangles of a table's weights (s < 0) or state into the whole, [R, width]. */
+/*
+  Copy this rank's rectangles of a table's weights (s < 0) or of a state into the whole array, [R,
+  width].
+*/
 static PetscErrorCode place_shards(const property_draw *draw, int t, int s, PetscBool rowwise, int width,
                                    double *whole)
 {
@@ -176,8 +189,8 @@ static PetscErrorCode place_shards(const property_draw *draw, int t, int s, Pets
 
 /*
   Gather a table's weights or state from all ranks on rank 0, bit for bit. Elements that a rank does
-  not have are zero bits. Elements that several ranks have (replicas, shared states of rows) must be
-  equal.
+  not have are sent as zero bits. Elements that several ranks have (replicas, shared states of rows)
+  must be equal.
 */
 static PetscErrorCode gather_tensor(property_draw *draw, int t, int s, PetscBool rowwise, int width,
                                     double *found)
@@ -205,8 +218,8 @@ static PetscErrorCode gather_tensor(property_draw *draw, int t, int s, PetscBool
 /* --- the comparison, on rank 0 --- */
 
 /*
-  Return the distance of neighbouring numbers of a type at x; 0 for fp32, which the tolerance
-  covers.
+  Return the distance between adjacent numbers of a type at x. It is 0 for fp32, where the tolerance
+  includes it.
 */
 static double spacing(TrsDType dtype, double x)
 {
@@ -219,8 +232,8 @@ static double spacing(TrsDType dtype, double x)
 }
 
 /*
-  Return the allowed distance of a stored element from the expected one: none without an update,
-  else the rounding of the step and of the store.
+  Return the allowed difference of a stored element from the expected element. Without an update it
+  is 0. After an update it is the rounding of the step and of the store.
 */
 static double tolerance(const property_draw *draw, int t, int s, PetscBool initial, int64_t row, int64_t i,
                         double expected, double found)
@@ -234,8 +247,8 @@ static double tolerance(const property_draw *draw, int t, int s, PetscBool initi
   if (initial) return s < 0 ? 0.5 * spacing(config->data_type, size) : 0.0;
   if (!table->touched[row]) return 0.0;
   /*
-    FTRL's z adds w / alpha times a difference of roots, and so the same multiple of the gradient's
-    rounding error; w is at most 1.
+    FTRL adds to z the product of w / alpha and a difference of roots, so the gradient's rounding
+    error is multiplied by the same factor. w is at most 1.
   */
   if (s == 0 && optimizer->kind == TRS_OPTIM_FTRL)
     return (1e-5 + 2e-5 * size) * (1.0 + 1.0 / (double)optimizer->learning_rate);
@@ -245,7 +258,10 @@ static double tolerance(const property_draw *draw, int t, int s, PetscBool initi
   return allowed;
 }
 
-/* On rank 0: record n numbers of the draw's first run, or compare n numbers with it. */
+/*
+  On rank 0, record n numbers of the draw's first run. In later runs, compare n numbers with the
+  recorded numbers.
+*/
 static PetscErrorCode trace(property_draw *draw, const char *what, int64_t n, const double *found)
 {
   property_run *run = draw->run;
@@ -254,7 +270,7 @@ static PetscErrorCode trace(property_draw *draw, const char *what, int64_t n, co
   for (int64_t i = 0; i < n; i++) {
     uint64_t bits;
     memcpy(&bits, &found[i], sizeof(bits));
-    run->digest = (run->digest ^ bits) * 0x100000001B3U; /* FNV-1a, with words instead of bytes */
+    run->digest = (run->digest ^ bits) * 0x100000001B3U; /* FNV-1a over words instead of bytes */
     run->digest ^= run->digest >> 29;
   }
   if (!run->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
@@ -285,11 +301,11 @@ static void compare_tensor(property_draw *draw, int t, int s, PetscBool initial,
 
   for (int64_t i = 0; i < table->R * width; i++) {
     const double allowed = tolerance(draw, t, s, initial, i / width, i, expected[i], found[i]);
-    if (!(fabs(found[i] - expected[i]) <= allowed)) /* true for NaN as well */
+    if (!(fabs(found[i] - expected[i]) <= allowed)) /* also true if a number is NaN */
       fail(draw, "table %s, %s%c [%" PRId64 ", %" PRId64 "]: %.9g, expected %.9g +- %.2g", config->name,
            s < 0 ? "weight" : "state ", s < 0 ? ' ' : '0' + s, i / width, i % width, found[i], expected[i],
            allowed);
-    expected[i] = found[i]; /* the next step starts from the stored numbers */
+    expected[i] = found[i]; /* the definition's next step starts from the stored numbers */
   }
 }
 
@@ -322,7 +338,10 @@ static PetscErrorCode compare_tables(property_draw *draw, PetscBool initial)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compare all samples' pooled rows with the definition, and check that nothing else was written. */
+/*
+  Compare the pooled rows of all samples with the definition, and check that nothing else was
+  written.
+*/
 static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *batch)
 {
   const random_model *model = draw->model;
@@ -354,7 +373,7 @@ static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *ba
 }
 
 /*
-  On rank 0, compare the position weights' gradients, summed over the ranks, with the definition.
+  On rank 0, compare the gradients of position weights, summed over the ranks, with the definition.
   This must precede the update of the definition's tables.
 */
 static PetscErrorCode compare_positions(property_draw *draw, const random_batch *batch)
@@ -380,7 +399,9 @@ static PetscErrorCode compare_positions(property_draw *draw, const random_batch 
 
 /* --- a draw --- */
 
-/* For vectors left in place: copy features between the rank's matrix and their places. */
+/*
+  If vectors are left in place, copy features between the rank's matrix and the vectors' addresses.
+*/
 static void copy_places(property_draw *draw, int64_t n, const TrsVectorPlace *place, float *matrix,
                         PetscBool there)
 {
@@ -446,7 +467,7 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Create the features' position weights, and room for their gradients. */
+/* Create the position weights of the features, and memory for their gradients. */
 static PetscErrorCode create_positions(property_draw *draw)
 {
   const random_model *model = draw->model;
@@ -465,7 +486,10 @@ static PetscErrorCode create_positions(property_draw *draw)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* May this model's vectors stay at the places where they arrive? In every other model they do. */
+/*
+  True if this model leaves vectors at the addresses where they arrive. Every other model that may
+  do so does it.
+*/
 static PetscBool is_in_place(const property_run *run, const random_model *model, uint64_t seed)
 {
   PetscBool may = (PetscBool)(run->device->host_memory && !run->reproducible && seed % 2 == 0);
@@ -476,8 +500,9 @@ static PetscBool is_in_place(const property_run *run, const random_model *model,
 }
 
 /*
-  Do this model's keys get other rows at the owner? In every fifth model they do. Row numbers decide
-  the rounding, and the exchange of parts of whole rows, so that the bits may then differ.
+  True if the keys of this model get other rows at their owner, as in every fifth model. Bits may
+  then differ if rounding is stochastic or an optimizer couples columns, because these depend on row
+  numbers. So -reproducible excludes such models.
 */
 static PetscBool is_reversed(const property_draw *draw, uint64_t seed)
 {
@@ -591,7 +616,7 @@ static PetscErrorCode run_draw(property_run *run, uint64_t seed, PetscBool show)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Did the draws meet every kind that they must cover? */
+/* True if the draws met every kind that they must cover. */
 static PetscBool all_met(const property_run *run)
 {
   PetscBool met = (PetscBool)(run->met_weighted > 0);
@@ -603,7 +628,7 @@ static PetscBool all_met(const property_run *run)
     for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_sequence[i][dedup] > 0);
   if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0);
   if (!run->reproducible && run->device->host_memory) met = (PetscBool)(met && run->met_in_place > 0);
-  /* hosts of several ranks */
+  /* simulated hosts of several ranks */
   if (!run->reproducible && (run->world_size == 4 || run->world_size == 6))
     met = (PetscBool)(met && run->met_by_hosts > 0);
   for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);
