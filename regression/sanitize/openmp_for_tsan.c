@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Informs ThreadSanitizer of the order that a parallel region imposes on threads. gcc's OpenMP
-  library is not instrumented. Hence, if a thread fills an array and another thread reads it after
-  the region, the tool reports a race. Our code synchronises only at the beginning and end of
-  parallel regions (`nm` on our libraries shows no other call that orders threads). In a build with
-  -fsanitize=thread, every GOMP_parallel passes through this file (ld's --wrap), which reports both
-  points to the tool. Races within a region are still reported.
+  Tells ThreadSanitizer in which order a parallel region runs threads. gcc's OpenMP library is not
+  instrumented. So if one thread fills an array and another thread reads it after the region, the
+  tool would report a race. Our code synchronises only at the beginning and end of parallel regions
+  (`nm` on our libraries shows no other call that orders threads). In a build with
+  -fsanitize=thread, every call of GOMP_parallel goes through this file (ld's --wrap), which reports
+  the beginning and the end of the region to the tool. Races within a region are still reported.
 */
 #include <sanitizer/tsan_interface.h>
 
 typedef struct {
   void (*work)(void *);
   void *data;
-  char begin, end; /* their addresses are released and acquired */
+  char begin, end; /* the tool is told that these addresses are released and acquired */
 } trs_region;
 
 void __real_GOMP_parallel(void (*work)(void *), void *data, unsigned n_threads, unsigned flags);
