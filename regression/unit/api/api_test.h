@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Shared by the library's tests: checks of its codes, and batches whose samples do not depend on
-  their distribution over ranks.
+  Code that the tests of the library share: checks of return codes, and batches whose samples do not
+  depend on how they are distributed over ranks.
 */
 #pragma once
 
@@ -35,15 +35,15 @@ static inline uint64_t mix(uint64_t x)
   return x ^ (x >> 32);
 }
 
-/* Rank r has r + 3 samples, so ranks differ. */
+/* Rank r has r + 3 samples, so the ranks have different numbers of samples. */
 static inline int64_t samples_of(int rank)
 {
   return 3 + rank;
 }
 
 /*
-  Make the samples of ranks first .. last - 1 in a step. A sample's ids depend only on its place in
-  the global batch.
+  Make the samples of ranks first .. last - 1 in a step. A sample's ids depend only on the sample's
+  index in the global batch.
 */
 static inline void make_ids(int step, int first, int last, batch_ids *x)
 {

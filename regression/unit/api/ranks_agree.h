@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A law of collections on the CPU, and on a GPU that all ranks share: a collection of all ranks and
-  a collection of only this rank, which gets the whole global batch, have the same results; with
-  -reproducible to the last bit.
+  Tests a law of collections, on the CPU and on a GPU that all ranks share. One collection is on all
+  ranks. Another collection is only on this rank and gets the whole global batch. Both have the same
+  results; with -reproducible they are equal to the last bit.
 */
 #pragma once
 
@@ -11,19 +11,25 @@
 
 #include <string.h>
 
-/* A plan, options that the numbers depend on, and an option for trainings that are not exact. */
+/*
+  A plan, the options on which the numbers depend, and an option for trainings that are not
+  bit-exact.
+*/
 typedef struct {
   const char *plan, *numbers, *inexact;
 } agreement;
 
-/* Train both collections for a few steps and compare them. other: in the other order of calls. */
+/*
+  Train both collections for a few steps and compare them. If other is set, make the calls in the
+  other order.
+*/
 typedef void train_fn(TrshardCollection all, TrshardCollection alone, int other, double tolerance);
 
-/* The device whose memory holds rows and gradients; they pass through this buffer. */
+/* The device whose memory holds rows and gradients. They are copied through `staged`. */
 static const TrsDeviceOps *device;
 static float *staged;
 
-/* A collection of three tables. The last option that is given twice counts. */
+/* Make a collection of three tables. If an option is given twice, the last value counts. */
 static TrshardCollection make_of(const TrshardTable *of, MPI_Comm comm, const char *plan, const char *numbers,
                                  const char *more)
 {
@@ -58,7 +64,7 @@ static void agree_on(const char *where, const TrshardTable *of, int n, const agr
   assert_petsc_ok(device->release((void **)&staged));
 }
 
-/* n_staged: floats of the largest buffer. */
+/* n_staged is the number of floats in the largest buffer. */
 static void check_ranks_agree(const TrshardTable *of, int n, const agreement *cases, int64_t n_staged,
                               train_fn *train)
 {
@@ -68,7 +74,7 @@ static void check_ranks_agree(const TrshardTable *of, int n, const agreement *ca
   assert_petsc_ok(TrsDeviceFind("cpu", &device));
   agree_on("-device cpu", of, n, cases, n_staged, train);
   device = trs_device_backends[1];
-  if (!device) return; /* built without GPU support */
+  if (!device) return; /* the build has no GPU support */
   assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
   if (n_devices == 0) return;
   assert_petsc_ok(device->setup(0, 1));

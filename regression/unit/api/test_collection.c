@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The library in another program: a collection of all ranks, and a collection of only this rank,
-  which gets the whole global batch. Both start from the same initial values, so pooled rows and,
-  after training, the rows themselves agree; with -reproducible to the last bit.
+  Tests the library as another program uses it. One collection is on all ranks. Another collection
+  is only on this rank and gets the whole global batch. Both start from the same initial values, so
+  their pooled rows agree, and after training their tables agree. With -reproducible they are equal
+  to the last bit.
 */
 #include "comm/comm.h"
 #include "compute/compute_ops.h"
@@ -22,8 +23,8 @@ static const TrshardTable tables[] = {
     {.name = "t2", .num_embeddings = 200, .embedding_dim = 16, .weighted = 1}};
 
 /*
-  Columns are split under an optimizer of single elements, because an optimizer of whole rows would
-  depend on the split.
+  The columns of a table are split only for optimizers that treat all elements alike, because the
+  results of other optimizers would depend on the split.
 */
 static const agreement cases[] = {
     {"-tables_sharding_types row_wise", "", ""},
@@ -39,7 +40,7 @@ static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbe
   return make_of(tables, comm, plan, numbers, more);
 }
 
-/* Make a gradient that depends only on the pooled value and the sample's place. */
+/* Make a gradient that depends only on the pooled value and on the sample's index. */
 static void make_gradient(const float *pooled, int64_t samples, int64_t first, float *gradient)
 {
   for (int64_t i = 0; i < samples * WIDTH; i++)
@@ -56,8 +57,8 @@ static int forward(TrshardCollection collection, int64_t samples, float *pooled)
 }
 
 /*
-  Evaluations between the calls of a step change nothing. Their batches and the training's batches
-  differ in size.
+  Evaluate between the calls of a step, which must change nothing. The batches of evaluation and
+  training have different sizes.
 */
 static void evaluate_between(TrshardCollection all, int step)
 {
@@ -92,8 +93,8 @@ static int evaluate(TrshardCollection collection, const TrshardBatch *batch, flo
 }
 
 /*
-  Train both collections for a few steps, and compare their results. `ahead`: the next batch's ids
-  are sent early.
+  Train both collections for a few steps, and compare their results. If ahead is set, the next
+  batch's ids are sent early.
 */
 static void train(TrshardCollection all, TrshardCollection alone, int ahead, double tolerance)
 {
@@ -121,7 +122,10 @@ static void train(TrshardCollection all, TrshardCollection alone, int ahead, dou
     assert_ok(forward(alone, everything.batch.batch, whole));
     for (int64_t i = 0; i < samples * WIDTH; i++)
       assert_close(pooled[i], whole[first * WIDTH + i], tolerance, tolerance);
-    /* Both get the gradient of the same pooled values; otherwise rounding errors would grow. */
+    /*
+      Both collections get the gradient of the same pooled values, because otherwise rounding errors
+      would grow.
+    */
     make_gradient(whole + first * WIDTH, samples, first, gradient);
     assert_ok(backward(all, samples, gradient));
     make_gradient(whole, everything.batch.batch, 0, gradient);
@@ -141,8 +145,7 @@ static void test_ranks_agree(void **state)
 }
 
 /*
-  Whenever a backward would change its matrix, it works on a copy: the caller's gradient does not
-  change.
+  The backward never changes the caller's gradient. It works on a copy where needed.
 */
 static void test_gradient_stays(void **state)
 {
@@ -180,8 +183,8 @@ static void check_message(const char *word)
 }
 
 /*
-  A collection of one rank can load a file of all ranks, with the caller's tensor and the step's
-  number.
+  A collection of one rank can load a file that all ranks saved, with the caller's tensor and the
+  number of steps.
 */
 static void test_files(void **state)
 {
@@ -213,8 +216,10 @@ static void test_files(void **state)
   assert_fails(TrshardLoad(alone, path, 1, &tensor), TRSHARD_ERROR_DATA);
   assert_non_null(strstr(TrshardErrorMessage(), "dense/other"));
   assert_ok(TrshardCollectionDestroy(&alone));
-  /* As with -resume, updates continue with the same optimizer. An optimizer without states only
-     loads the weights. */
+  /*
+    As with -resume, updates continue with the same optimizer. A collection whose optimizer has no
+    states loads only the weights.
+  */
   alone = make(MPI_COMM_SELF, cases[0].plan, "-embedding_optimizer rowwise_adagrad -table_t1_id_map hash",
                "");
   assert_fails(TrshardLoad(alone, path, 0, NULL), TRSHARD_ERROR_DATA);
@@ -235,8 +240,8 @@ static void test_files(void **state)
 }
 
 /*
-  A refused configuration has the program's code and message on every rank, and the process
-  continues.
+  If a configuration is refused, every rank gets the program's exit code and message, and the
+  process continues.
 */
 static void check_config(TrshardConfig config, int status, const char *word)
 {
@@ -320,7 +325,9 @@ static void test_bad_configurations(void **state)
   check_config(bad, TRSHARD_ERROR_OPTION, "mean");
 }
 
-/* A call that one rank refuses fails on all ranks, and the next batch gets its own rows. */
+/*
+  If one rank refuses a call, the call fails on all ranks. The next batch then gets its own rows.
+*/
 static void check_refused_by_one(TrshardCollection all, const TrshardBatch *batch)
 {
   static float before[4 * MOST * WIDTH], after[4 * MOST * WIDTH];
@@ -348,7 +355,7 @@ static void test_bad_batches(void **state)
   (void)state;
   assert_fails(TrshardForward(all, pooled, WIDTH), TRSHARD_ERROR_INTERNAL);
   make_ids(1, trs_rank(), trs_rank() + 1, &mine);
-  /* of t2, on only one rank */
+  /* an id of t2, changed on only one rank */
   if (trs_rank() == trs_size() - 1) mine.values[mine.batch.n_values - 1] = 200;
   assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_DATA);
   assert_non_null(strstr(TrshardErrorMessage(), "table \"t2\""));
@@ -479,7 +486,7 @@ static void test_null(void **state)
 }
 
 /*
-  A copy of a handle is dead after Destroy, also while new collections are made, and every function
+  After Destroy, a copy of the handle is dead, even if new collections are created. Every function
   returns an error for it.
 */
 static void test_dead_handles(void **state)
@@ -496,7 +503,7 @@ static void test_dead_handles(void **state)
 
     assert_ok(TrshardCollectionDestroy(&all));
     assert_null(all);
-    /* must not have the dead collection's address */
+    /* its address must differ from the dead collection's address */
     next = make(MPI_COMM_WORLD, cases[0].plan, "", "");
     assert_ptr_not_equal(next, copy);
     assert_fails(TrshardInputDist(copy, &mine.batch), TRSHARD_ERROR_OPTION);
@@ -515,7 +522,7 @@ static void test_dead_handles(void **state)
     assert_fails(TrshardCollectionDestroy(&again), TRSHARD_ERROR_OPTION);
     check_message("TrshardCollectionDestroy: the collection is not alive");
     assert_null(again);
-    assert_ok(TrshardInputDist(next, &mine.batch)); /* the living collection works */
+    assert_ok(TrshardInputDist(next, &mine.batch)); /* the living collection still works */
     assert_ok(TrshardCollectionDestroy(&next));
   }
 }
@@ -536,7 +543,8 @@ static void test_alone_first(void **state)
 }
 
 /*
-  A collection may be destroyed with batches under way, before and after the first batch's forward.
+  A collection may be destroyed while batches are under way, before and after the first batch's
+  forward.
 */
 static void test_destroy_early(void **state)
 {
@@ -572,7 +580,10 @@ static void test_bad_ids_by_default(void **state)
   assert_ok(TrshardCollectionDestroy(&all));
 }
 
-/* A backend that the build lacks causes an error with a message, not an exit. */
+/*
+  If the build does not have a backend, the result is an error with a message. The process does not
+  exit.
+*/
 static void test_missing_backends(void **state)
 {
   TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 5};
@@ -580,7 +591,7 @@ static void test_missing_backends(void **state)
   (void)state;
   config.options = "-device cpu -comm_backend nccl";
   check_config(config, TRSHARD_ERROR_UNAVAILABLE, "nccl");
-  if (trs_device_backends[1]) return; /* built with GPU support */
+  if (trs_device_backends[1]) return; /* the build has GPU support */
   config.options = "-device cuda";
   check_config(config, TRSHARD_ERROR_UNAVAILABLE, "cuda");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /*
-  The library's reader gives the file's samples in a training's order, from any step on, and codes
-  for bad files.
+  Tests the library's reader. It returns the file's samples in the order of a training, beginning at
+  any step, and error codes for bad files.
 */
 #include "api_test.h"
 #include "io/make_dataset.h"
@@ -50,7 +50,10 @@ static void check_samples(const TrshardSamples *x, int64_t first)
   assert_int_equal(n, x->ids.n_values);
 }
 
-/* A rank's number of samples in a global batch: the first ranks have one more than the others. */
+/*
+  A rank's number of samples in a global batch. The first ranks have one sample more than the
+  others.
+*/
 static int64_t part_of(int64_t global, int64_t rank)
 {
   return global / trs_size() + (rank < global % trs_size());
@@ -65,8 +68,8 @@ static int64_t part_begin(int64_t global, int64_t rank)
 }
 
 /*
-  In a pass from a step on, each rank gets its part of each global batch, and the collection accepts
-  it.
+  Read a pass from a step on. Each rank gets its part of each global batch, and the collection
+  accepts it.
 */
 static void check_pass(TrshardCollection collection, int64_t start)
 {
@@ -122,7 +125,9 @@ static void check_refused(const TrshardTable *of, const char *file, const char *
   assert_ok(TrshardCollectionDestroy(&collection));
 }
 
-/* A file may declare more rows than a table has: the first id outside of the table is refused. */
+/*
+  A file may declare more rows than a table has. The first id outside of the table is then refused.
+*/
 static void test_fewer_rows(void **state)
 {
   const TrshardTable few[] = {tables[0], {.name = tables[1].name, .num_embeddings = 3, .embedding_dim = 4}};

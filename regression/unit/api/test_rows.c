@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Collections with a row for each id: a collection of all ranks, and a collection of only this rank,
-  which gets the whole global batch. There a feature's ids have their rows at other places, but with
-  -reproducible the rows and their updates have the same bits.
+  Tests collections that return a row for each id. One collection is on all ranks. Another
+  collection is only on this rank and gets the whole global batch. The rows of a feature's ids then
+  have other indices in the result, but with -reproducible the rows and their updates have the same
+  bits.
 */
 #include "ranks_agree.h"
 
@@ -50,7 +51,7 @@ static void put(int64_t n, const float *rows)
   assert_petsc_ok(device->stream_synchronize(NULL));
 }
 
-/* The index of the first id of feature f from `sample` on. */
+/* The index of the first id of feature f, from `sample` on. */
 static int64_t begin_of(const batch_ids *x, int f, int64_t sample)
 {
   int64_t n = 0;
@@ -59,7 +60,7 @@ static int64_t begin_of(const batch_ids *x, int f, int64_t sample)
   return n;
 }
 
-/* Find the place of each of this rank's ids in the global batch. */
+/* Find the index in the global batch of each of this rank's ids. */
 static void find_places(const batch_ids *mine, const batch_ids *everything, int64_t first, int64_t *place)
 {
   int64_t n = 0;
@@ -81,7 +82,7 @@ static void check_rows(const batch_ids *mine, const int64_t *place, const float 
       assert_close(rows[i * STRIDE + d], whole[place[i] * STRIDE + d], tolerance, tolerance);
 }
 
-/* Make gradients that depend only on an id's row and its place in the global batch. */
+/* Make gradients that depend only on the id's row and on the id's index in the global batch. */
 static void make_gradient(const float *whole, int64_t n, const int64_t *place, float *gradient)
 {
   for (int64_t i = 0; i < n; i++)
@@ -93,8 +94,8 @@ static void make_gradient(const float *whole, int64_t n, const int64_t *place, f
 }
 
 /*
-  Train both collections for a few steps, and compare their results. `between`: evaluate other
-  batches between the calls of a step.
+  Train both collections for a few steps, and compare their results. If between is set, evaluate
+  other batches between the calls of a step.
 */
 static void train(TrshardCollection all, TrshardCollection alone, int between, double tolerance)
 {
@@ -133,8 +134,8 @@ static void test_ranks_agree(void **state)
 }
 
 /*
-  An id's row equals the result of a pooled collection with the same seed for a bag of this id. The
-  memory behind DIM columns, and the rows of id -1, are also checked.
+  The row of an id equals the pooled row of a bag with only this id, in a pooled collection with the
+  same seed. The memory behind the DIM columns, and the rows of id -1, are also checked.
 */
 static void test_rows_are_those_of_bags(void **state)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 */
 /*
-  A caller's CUDA stream orders the caller's and the library's work without waits on the host. The
-  bits equal those of a collection whose caller waits. On the CUDA stand-in, streams run in a random
-  order, so each missing event is a race.
+  If the caller passes a CUDA stream, this stream orders the caller's work and the library's work,
+  and the host never waits. The bits equal those of a collection whose caller waits. In the CUDA
+  stand-in, streams run in a random order, so a missing event changes the results or is reported as
+  a race.
 */
 #include "api_test.h"
 #include "device/device.h"
@@ -17,7 +18,7 @@ enum { STEPS = 4, DIM = 8, WIDTH = FEATURES * DIM, MATRIX = MOST * WIDTH, ROWS =
 static const char *const features[] = {"a", "b", "c", "d"};
 static const TrsDeviceOps *device;
 
-/* `by_id`: a row for each id, in matrices of DIM columns. */
+/* If by_id is set, the collection returns a row for each id, in matrices of DIM columns. */
 static TrshardCollection make(int by_id, const char *options)
 {
   TrshardTable table[FEATURES];
@@ -34,12 +35,12 @@ static TrshardCollection make(int by_id, const char *options)
   return collection;
 }
 
-/* Device memory of the caller: matrices, and all embeddings found so far. */
+/* The caller's device memory: matrices, and all embeddings that the calls returned. */
 typedef struct {
   float *pooled, *gradient, *evaluated, *history;
-  int64_t bytes; /* of a matrix */
+  int64_t bytes; /* bytes of a matrix */
   TrsStream stream;
-  int waits; /* the host waits before and after each call */
+  int waits; /* true if the host waits before and after each call */
 } caller;
 
 static void wait(const caller *w)
@@ -69,7 +70,7 @@ static void train(TrshardCollection collection, const caller *w, int64_t stride)
     copy(w, w->gradient, w->pooled);
     wait(w);
     assert_ok(TrshardBackward(collection, w->gradient, stride));
-    /* Set the memory that the next calls write, and the memory that this call reads. */
+    /* Clear the memory that the next calls write, and the memory that this call reads. */
     assert_petsc_ok(device->zero(w->pooled, w->bytes, w->stream));
     assert_petsc_ok(device->zero(w->evaluated, w->bytes, w->stream));
     assert_petsc_ok(device->zero(w->gradient, w->bytes, w->stream));
@@ -90,7 +91,10 @@ static void *train_on_thread(void *of)
   return NULL;
 }
 
-/* Train while the caller waits on another thread, and return all embeddings that were found. */
+/*
+  Train, and return all embeddings of the training. If waits is set, train on another thread, and
+  wait before and after each call.
+*/
 static void run(TrshardCollection collection, int by_id, int waits, float *found)
 {
   const int64_t n = by_id ? ROWS * DIM : MATRIX;
@@ -129,10 +133,10 @@ static void check(int by_id, const char *options)
   run(other, by_id, 1, without);
   assert_memory_equal(with, without, sizeof(with));
   assert_int_not_equal(memcmp(with, with + 2 * (by_id ? ROWS * DIM : MATRIX), DIM * sizeof(*with)),
-                       0); /* training has an effect */
+                       0); /* the training changed the embeddings */
   MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
   snprintf(path, sizeof(path), "/tmp/trshard_test_stream_%d.h5", pid);
-  /* TrshardSave() waits for the last backward. */
+  /* TrshardSave() waits until the last backward is complete. */
   assert_ok(TrshardSave(one, path, 0, NULL));
   assert_ok(TrshardLoad(other, path, 0, NULL));
   MPI_Barrier(MPI_COMM_WORLD);
@@ -141,7 +145,7 @@ static void check(int by_id, const char *options)
   assert_ok(TrshardCollectionDestroy(&other));
 }
 
-/* A call uses its collection's GPU, and then restores the thread's GPU. */
+/* A call uses the GPU of its collection, and then restores the thread's current GPU. */
 static void check_devices(int n_devices)
 {
   TrshardCollection collection = make(0, "-device cuda -gpu_share -comm_backend mpi");
@@ -168,7 +172,7 @@ static void test_cuda(void **state)
 
   (void)state;
   device = trs_device_backends[1];
-  if (!device) return; /* built without GPU support */
+  if (!device) return; /* the build has no GPU support */
   assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
   if (n_devices == 0) return;
   assert_petsc_ok(device->setup(trs_rank(), trs_size()));
