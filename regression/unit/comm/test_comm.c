@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Test every backend, on every device that it supports, against the definition of each operation:
-  every element encodes its origin, and sums are compared bit for bit with the sum in rank order. On
-  the CPU, exchanges use messages, shared memory, and both, as if a host had two ranks. Each test
-  runs with small and large messages of any size, and with messages of at most 7 bytes (pieces).
-  NCCL needs a GPU for each rank.
+  Compares every backend, on every device that it supports, with the definition of each operation.
+  Every element encodes its origin. Sums are compared bit for bit with the sum in rank order. On the
+  CPU, exchanges use messages, shared memory, or both, as if each host had two ranks. Each test runs
+  with small and large messages of any size, and with messages of at most 7 bytes (pieces). NCCL
+  needs one GPU for each rank.
 */
 #include "comm/chunks.h"
 #include "comm/relay.h"
@@ -22,12 +22,12 @@ enum { MAX_RANKS = 8, ROUNDS = 12, SCALE = 400 /* from small messages to large o
 static const TrsDeviceOps *device;
 static const TrsComputeOps *compute;
 static const char *backend = "mpi";
-static int n_sharing; /* ranks that exchange by shared memory, this one included */
+static int n_sharing; /* number of ranks that exchange by shared memory, including this rank */
 
 static const struct {
   const char *device, *backend;
-  int share;     /* number of ranks that share memory at most; 0: none */
-  int64_t relay; /* bytes of the largest block that is relayed between hosts */
+  int share;     /* largest number of ranks that share memory; 0 if no ranks do */
+  int64_t relay; /* largest size in bytes of a block that is relayed between hosts */
 } combinations[] = {{"cpu", "mpi", 8, 0},     {"cpu", "mpi", 2, 0},   {"cpu", "mpi", 0, 0},
                     {"cpu", "mpi", 2, 50},    {"cpu", "mpi", 3, 200}, {"cpu", "mpi", 2, 1 << 20},
                     {"cuda", "mpi", 8, 2048}, {"cuda", "nccl", 8, 0}};
@@ -57,8 +57,8 @@ static PetscBool choose(int c)
 }
 
 /*
-  Copy to the device's memory, alternately to memory that ranks can share and memory that they
-  cannot.
+  Copy to the device's memory. Alternate between memory that ranks can share and memory that they
+  cannot share.
 */
 static void *to_device(const void *host, int64_t bytes)
 {
@@ -101,7 +101,7 @@ static TrsComm new_comm(const char *max_count)
   return comm;
 }
 
-/* A number 0 .. limit - 1 that is the same on all ranks. */
+/* A number from 0 to limit - 1 that is the same on all ranks. */
 static int64_t draw(uint64_t round, uint64_t a, uint64_t b, int64_t limit)
 {
   uint32_t bits[4];
@@ -115,7 +115,9 @@ static float value_of(int rank, int64_t i)
   return (float)draw((uint64_t)rank, 1000, (uint64_t)i, 2000001) * 1e-3F - 1000.0F;
 }
 
-/* counts[q]: elements from rank p to rank q; every fourth pair sends none. */
+/*
+  counts[q] is the number of elements that rank p sends to rank q. It is 0 for every fourth pair.
+*/
 static void draw_counts(int round, int p, int size, int64_t scale, int64_t *to)
 {
   for (int q = 0; q < size; q++)
@@ -124,7 +126,7 @@ static void draw_counts(int round, int p, int size, int64_t scale, int64_t *to)
                 : draw((uint64_t)round, 2, (uint64_t)(p * MAX_RANKS + q), 40 * scale);
 }
 
-/* Place blocks with gaps between them; returns the total number of elements. */
+/* Lay out blocks with gaps between them. Returns the total number of elements. */
 static int64_t place(int size, const int64_t *counts, int64_t gap, int64_t *displs)
 {
   int64_t n = gap;
@@ -171,11 +173,11 @@ static void exchange_once(TrsComm comm, int round, int64_t elem_bytes, int64_t s
   from_device(send, send_there, n_send);
   from_device(recv, recv_there, n_recv);
   for (int64_t i = 0; i < n_recv; i++) {
-    unsigned char expected = 0; /* gaps must not change */
+    unsigned char expected = 0; /* the gaps must not change */
     for (int q = 0; q < comm->size; q++)
       if (i >= recv_displs[q] * elem_bytes && i < (recv_displs[q] + recv_counts[q]) * elem_bytes)
         expected = byte_of(q, comm->rank, i - recv_displs[q] * elem_bytes);
-    /* cmocka's check is slow if all is well */
+    /* cmocka's assertion is slow, so it is called only if the values differ */
     if (recv[i] != expected) assert_int_equal(recv[i], expected);
   }
   free(send);
@@ -237,7 +239,7 @@ static void check_allgatherv(const char *max_count)
     for (int q = 0; q < comm->size; q++)
       counts[q] = draw((uint64_t)round, 5, (uint64_t)q, 30 * scale_of(round, max_count));
     n = place(comm->size, counts, 1, displs);
-    if (round % 3 == 0) { /* blocks of equal size, without gaps */
+    if (round % 3 == 0) { /* the blocks have equal size, without gaps */
       for (int q = 0; q < comm->size; q++) {
         counts[q] = 7 * round;
         displs[q] = q * counts[q];
@@ -255,8 +257,8 @@ static void check_allgatherv(const char *max_count)
     from_device(send, send_there, counts[comm->rank] * (int64_t)sizeof(*send));
     from_device(recv, recv_there, n * (int64_t)sizeof(*recv));
     for (int q = 0; q < comm->size; q++)
-      for (int64_t i = 0; i < counts[q]; i++)
-        assert_true(recv[displs[q] + i] == value_of(q, i)); /* copied, so exact */
+      for (int64_t i = 0; i < counts[q]; i++) /* the values are only copied, so they are exact */
+        assert_true(recv[displs[q] + i] == value_of(q, i));
     free(send);
     free(recv);
   }
@@ -272,8 +274,8 @@ static float on_wire(const TrsCodec *codec, float x)
 }
 
 /*
-  The sum on the wire: each rank's number is rounded, they are added in rank order, and the sum is
-  rounded. With one rank it is the number itself.
+  The sum with encoded values: each rank's number is rounded, the numbers are added in rank order,
+  and the sum is rounded. With one rank the result is the number itself.
 */
 static float sum_on_wire(const TrsCodec *codec, int size, float scale, int64_t i)
 {
@@ -284,8 +286,11 @@ static float sum_on_wire(const TrsCodec *codec, int size, float scale, int64_t i
   return on_wire(codec, sum);
 }
 
-/* Run three at once, with all awkward sizes, and wait in an order that differs between ranks. With
-   codecs the numbers are larger, so that some numbers, and more sums, exceed fp16. */
+/*
+  Run three operations at once, with sizes around all limits, and wait in an order that differs
+  between ranks. With codecs the numbers are larger, so that some numbers, and more sums, exceed
+  fp16.
+*/
 static void check_allreduce_as(const TrsCodec *codec, const char *max_count)
 {
   const int64_t sizes[] = {0, 1, 2, 3, 5, max_count ? 1000 : 20011};
@@ -326,7 +331,7 @@ static void check_allreduce(const char *max_count)
   check_allreduce_as(&bf16, max_count);
 }
 
-/* Each check on each device and backend, in whole messages and, over MPI, in pieces. */
+/* Run each check on each device and backend: with whole messages, and over MPI also in pieces. */
 #define BOTH(name) \
   static void test_##name(void **state) \
   { \
@@ -345,8 +350,9 @@ BOTH(allgatherv)
 BOTH(allreduce)
 
 /*
-  The number of all ranks' messages for small blocks: one for each pair of ranks on different hosts,
-  or with a relay one for each pair of hosts. The relay needs hosts with equal numbers of ranks.
+  The number of messages that all ranks together send for small blocks. There is one for each pair
+  of ranks on different hosts. With a relay there is one for each pair of hosts. The relay needs the
+  same number of ranks on all hosts.
 */
 static int64_t messages_of_all(int c)
 {
@@ -384,8 +390,8 @@ static void test_counts(void **state)
 }
 
 /*
-  Chunks are consecutive and hold all elements; even chunks differ by at most one, larger chunks
-  first.
+  Chunks are consecutive and include all elements. The sizes of even chunks differ by at most one,
+  and the larger chunks come first.
 */
 static void test_chunks(void **state)
 {
@@ -415,7 +421,10 @@ static void test_chunks(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* Concurrent operations of one communicator do not mix, and repeating them takes no more memory. */
+/*
+  Concurrent operations of one communicator do not mix. If they are repeated, they need no more
+  memory.
+*/
 static void check_overlap(void)
 {
   TrsComm comm = new_comm(NULL);
@@ -484,7 +493,10 @@ static int64_t count_messages(TrsComm comm)
   return comm->n_messages - before;
 }
 
-/* Small blocks take one message for each pair of hosts, on the ranks that carry between them. */
+/*
+  With a relay, small blocks need one message for each pair of hosts, sent by the ranks that carry
+  data between these hosts.
+*/
 static void test_relayed_messages(void **state)
 {
   (void)state;
@@ -518,7 +530,7 @@ static void test_groups(void **state)
   assert_petsc_ok(TrsDeviceFind("cpu", &device));
   assert_petsc_ok(TrsComputeFind("cpu", &compute));
   assert_petsc_ok(TrsCommGroupsCreate(MPI_COMM_WORLD, 0, "auto", device, compute, &groups));
-  assert_int_equal(groups.local_world_size, trs_size()); /* tests run on one host */
+  assert_int_equal(groups.local_world_size, trs_size()); /* the tests run on one host */
   assert_int_equal(groups.n_hosts, 1);
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
   assert_null(groups.world);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The options of quantised communication, the fall-back for sums (src/RULES.md, rule A23), and
+  Tests the options of quantised communication, the fallback for sums (src/RULES.md, rule A23), and
   blocks that are not a multiple of a format's row.
 */
 #include "comm/qcomm.h"
@@ -63,8 +63,8 @@ static void test_options(void **state)
 }
 
 /*
-  An operation's own precision has priority over the precision of all. Scales and rows apply only to
-  operations whose precision has them.
+  The precision given for one operation has priority over the precision for all operations. Scales
+  and row sizes apply only to operations whose precision uses them.
 */
 static void test_options_of_operations(void **state)
 {
@@ -114,7 +114,7 @@ static void test_sums(void **state)
 }
 
 /*
-  int8 sends rows of 32 values in 40 bytes; 33 values take two rows, and the padding is not
+  int8 sends 32 values as a row of 40 bytes. So 33 values need two rows, and the padding is not
   returned.
 */
 static void test_padding(void **state)
@@ -140,8 +140,8 @@ static void test_padding(void **state)
   }
   assert_petsc_ok(TrsQcommEncode(comm, NULL, &int8, 33, values, wire, &scratch));
   assert_petsc_ok(TrsQcommDecode(comm, NULL, &int8, 33, wire, back, &scratch));
-  for (int i = 0; i < 33; i++)
-    assert_close(back[i], values[i], 7.0 / 255.0 / 2.0 * 1.01, 0.0); /* half a step of the range */
+  for (int i = 0; i < 33; i++) /* the error is at most half a step of the range */
+    assert_close(back[i], values[i], 7.0 / 255.0 / 2.0 * 1.01, 0.0);
   for (int i = 33; i < 40; i++) assert_true(back[i] == 99.0F);
   assert_petsc_ok(TrsDeviceBufferFree(device, &scratch));
   assert_petsc_ok(TrsCommDestroy(&comm));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Special cases of exchanges by shared memory: sizes at which a message stops being small, more
-  operations under way than cells, memory that is reused at once, ranks that cannot share. They run
-  with all ranks of a host, and as if a host had two. Expected values encode their sender.
+  Tests special cases of exchanges by shared memory: sizes around the limit of small messages, more
+  operations under way than cells, memory that is reused at once, and ranks that cannot share
+  memory. The tests run with all ranks on one host, and as if each host had two ranks. Each expected
+  value encodes its sender.
 */
 #include "comm/comm.h"
 #include "comm/relay.h"
@@ -33,7 +34,10 @@ static TrsComm new_comm(int share)
   return comm;
 }
 
-/* Allocate n floats, alternately in memory that ranks can share and in memory that they cannot. */
+/*
+  Allocate n floats. Alternate between memory that ranks can share and memory that they cannot
+  share.
+*/
 static float *take(int64_t n)
 {
   static int n_calls = 0;
@@ -66,7 +70,8 @@ static void lay_out(TrsComm comm, int64_t n, int64_t *counts, int64_t *displs, f
 }
 
 /*
-  Each rank sends n floats to each rank. late: ranks delay their wait, in another order each round.
+  Each rank sends n floats to each rank. If late is set, ranks wait late, in another order in each
+  round.
 */
 static void exchange(TrsComm comm, int64_t n, int round, int late)
 {
@@ -88,8 +93,9 @@ static void exchange(TrsComm comm, int64_t n, int round, int late)
 }
 
 /*
-  The same for ranks that read blocks in place: the own block in `send`, other blocks without a copy
-  in `recv`. After the wait the senders may reuse their blocks.
+  Like exchange(), but ranks read blocks in place. The rank's own block stays in `send`. Other
+  blocks that need no copy stay in their sender's memory, and the remaining blocks are in `recv`.
+  After the wait the senders may reuse their blocks.
 */
 static void look(TrsComm comm, int64_t n, int late)
 {
@@ -119,9 +125,9 @@ static void look(TrsComm comm, int64_t n, int late)
 }
 
 /*
-  The same for ranks that change blocks in place: a block in its sender's memory shows the changes
-  of the other ranks, and both sides know which blocks these are. Meanwhile another exchange begins
-  and ends.
+  Like look(), but ranks also change blocks in place. A block in its sender's memory then shows the
+  changes of the other ranks, and both sides know which blocks these are. Meanwhile another exchange
+  begins and ends.
 */
 static void change(TrsComm comm, int64_t n, int late)
 {
@@ -211,7 +217,7 @@ static void test_used_again_at_once(void **state)
   }
 }
 
-/* The size of operation k; some operations are empty, some large. */
+/* The size of operation k. Some operations are empty, and some are large. */
 static int64_t n_of(int k)
 {
   return k % 7 == 6 ? 5000 : k % 3;
@@ -229,7 +235,8 @@ static void start(TrsComm comm, int k, const int64_t *counts, float *send, float
     assert_petsc_ok(TrsCommReduceScatterv(comm, NULL, send, counts, recv, request));
   else
     assert_petsc_ok(
-        TrsCommAllreduce(comm, NULL, NULL, send, PetscMin(n, 1), request)); /* chunks of 0 and 1 */
+        /* chunks with 0 and 1 elements */
+        TrsCommAllreduce(comm, NULL, NULL, send, PetscMin(n, 1), request));
 }
 
 static void check_result(TrsComm comm, int k, const float *send, const float *recv)
@@ -249,7 +256,7 @@ static void check_result(TrsComm comm, int k, const float *send, const float *re
   }
 }
 
-/* Start operations that fill three rings, and wait in an order that differs between ranks. */
+/* Start as many operations as three rings hold, and wait in an order that differs between ranks. */
 static void test_flight(void **state)
 {
   (void)state;
@@ -282,8 +289,8 @@ static int64_t count_of(int from, int to, int k, int i)
 }
 
 /*
-  The largest allowed number of count exchanges is under way, with as many numbers as fit into a
-  post, and one more, and ranks wait in different orders.
+  Run the largest allowed number of count exchanges at once, and wait in different orders. They have
+  as many numbers as fit into a post, and one more.
 */
 static void check_counts(TrsComm comm, int n, int round)
 {
@@ -319,8 +326,8 @@ static void test_counts(void **state)
 }
 
 /*
-  Sums alternate with count exchanges, with the largest allowed number under way, and ranks wait in
-  different orders. Posts are added in rank order.
+  Sums alternate with count exchanges. The largest allowed number of them is under way, and ranks
+  wait in different orders. Posts are added in rank order.
 */
 static void test_sums(void **state)
 {
@@ -357,7 +364,7 @@ static void test_sums(void **state)
   }
 }
 
-/* More count exchanges and sums than there are posts. */
+/* Start more count exchanges and sums than there are posts. */
 static void test_counts_in_flight(void **state)
 {
   enum { N_COUNTS = 2 * TRS_LANE_FLIGHT + 3 };
@@ -408,8 +415,8 @@ static void test_waiting(void **state)
 }
 
 /*
-  A rank that waits in shared memory lets MPI make progress: another rank takes part only after it
-  has received a message from this rank.
+  A rank that waits in shared memory lets MPI make progress. To test this, another rank takes part
+  only after it has received a message from this rank.
 */
 static void test_messages_get_on(void **state)
 {
@@ -419,8 +426,8 @@ static void test_messages_get_on(void **state)
   MPI_Request sent = MPI_REQUEST_NULL;
 
   (void)state;
-  if (comm->size > 1 && comm->rank == 0) /* a rendezvous: it needs this rank's help to complete */
-    MPI_Isend(big, N, MPI_FLOAT, 1, 7, MPI_COMM_WORLD, &sent);
+  /* a rendezvous message, which needs this rank's help to complete */
+  if (comm->size > 1 && comm->rank == 0) MPI_Isend(big, N, MPI_FLOAT, 1, 7, MPI_COMM_WORLD, &sent);
   if (comm->rank == 1) MPI_Recv(big, N, MPI_FLOAT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   exchange(comm, 5000, 0, 0);
   MPI_Wait(&sent, MPI_STATUS_IGNORE);
@@ -450,13 +457,16 @@ static void test_fall_back(void **state)
   assert_int_equal(comm->n_shared, 1);
   exchange(comm, 30011, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&comm));
-  comm = new_comm(8); /* now there is address space */
+  comm = new_comm(8); /* now there is enough address space */
   assert_int_equal(comm->n_shared, trs_size());
   exchange(comm, 30011, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* The same if a rank may not create a file of the size. This runs before any memory is shared. */
+/*
+  The same happens if a rank may not create a file of this size. This test runs before any memory is
+  shared.
+*/
 static void test_no_memory_to_share(void **state)
 {
   const int is_poor = trs_rank() == trs_size() - 1 && trs_size() > 1;
@@ -464,7 +474,7 @@ static void test_no_memory_to_share(void **state)
   TrsComm comm;
 
   (void)state;
-  (void)signal(SIGXFSZ, SIG_IGN); /* as the program does */
+  (void)signal(SIGXFSZ, SIG_IGN); /* the program also ignores this signal */
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
   less = before;
   less.rlim_cur = 1 << 20;
@@ -508,8 +518,8 @@ static void test_pieces(void **state)
 }
 
 /*
-  Odd ranks' blocks arrive as messages. One is read in place while a full ring of operations
-  overtakes it, then two more.
+  The blocks of odd ranks arrive as messages. While one block is read in place, a full ring of
+  operations overtakes this operation, and then two more.
 */
 static void overtake(TrsComm comm)
 {
@@ -536,7 +546,7 @@ static void overtake(TrsComm comm)
   value = 1;
   MPI_Barrier(MPI_COMM_WORLD);
   assert_petsc_ok(
-      /* in the cell of the operation that is being read */
+      /* this operation uses the cell of the operation that is still being read */
       TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other));
   MPI_Barrier(MPI_COMM_WORLD);
   assert_petsc_ok(TrsCommProgress(comm));
@@ -579,7 +589,10 @@ static int take_all(void **taken)
   return n;
 }
 
-/* Ranks that run out of shared memory send data outside of it as messages; other ranks do not. */
+/*
+  Ranks that run out of shared memory send data from other memory as messages. The other ranks still
+  use shared memory.
+*/
 static void test_full(void **state)
 {
   TrsComm comm = new_comm(8);
@@ -601,8 +614,8 @@ static void test_full(void **state)
 }
 
 /*
-  A relay has no messages inside a host. Without shared memory it reports this, and a new
-  communicator has no relay.
+  A relay needs no messages inside a host. If shared memory runs out, the relay reports this, and a
+  new communicator has no relay.
 */
 static void test_full_relay(void **state)
 {
@@ -628,7 +641,7 @@ static void test_full_relay(void **state)
   exchange(other, N, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&other));
   while (n > 0) give_back((float *)taken[--n]);
-  /* comm lives until the process ends, because its operation never began */
+  /* comm exists until the process ends, because its operation never began */
   TrsRelayAllow(0, PETSC_FALSE);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The mpi backend with device memory that the host cannot read. The device is a fake: its memory
-  holds inverted bytes, so that reading it without a copy gives garbage. Its copies happen when the
-  stream is synchronised, so that a missing synchronisation is detected.
+  Tests the mpi backend with device memory that the host cannot read. The device is a fake. Its
+  memory holds inverted bytes, so the host gets garbage if it reads without a copy. Copies are made
+  when the stream is synchronised, so the test detects a missing synchronisation.
 */
 #include "comm/comm.h"
 #include "trs_test.h"
@@ -15,14 +15,14 @@ enum { MAX_RANKS = 8, MAX_QUEUE = 256, MAX_BLOCKS = 256, N = 37 };
 static struct {
   unsigned char *begin;
   int64_t bytes;
-} blocks[MAX_BLOCKS]; /* device memory */
+} blocks[MAX_BLOCKS]; /* blocks of device memory */
 static int n_blocks;
 
 static struct {
   void *to;
   const void *from;
   int64_t bytes;
-} queue[MAX_QUEUE]; /* copies that have not happened yet */
+} queue[MAX_QUEUE]; /* copies that have not been made yet */
 static int n_queued;
 
 static int on_device(const void *pointer)
@@ -39,7 +39,7 @@ static PetscErrorCode alloc_fake(int64_t bytes, void **pointer)
   PetscFunctionBegin;
   PetscCheck(n_blocks < MAX_BLOCKS, PETSC_COMM_SELF, TRS_ERR_MEMORY, "too many blocks");
   *pointer = malloc((size_t)bytes + 1);
-  memset(*pointer, 0xFF, (size_t)bytes); /* zeros, inverted */
+  memset(*pointer, 0xFF, (size_t)bytes); /* zeros, as inverted bytes */
   blocks[n_blocks].begin = *pointer;
   blocks[n_blocks++].bytes = bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -94,7 +94,7 @@ static PetscErrorCode stream_synchronize_fake(TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The kernel runs after the copies before it on the stream, on device memory. */
+/* The kernel runs on device memory, after the copies that precede it on the stream. */
 static PetscErrorCode sum_matrices_fake(TrsStream stream, int n_parts, const float *const *from,
                                         int64_t from_stride, int64_t rows, int64_t cols, float *to,
                                         int64_t to_stride)
@@ -153,7 +153,7 @@ static float *to_device(const float *host, int64_t n)
 
   assert_petsc_ok(alloc_fake(n * (int64_t)sizeof(*host), &data));
   assert_petsc_ok(copy_fake(data, host, n * (int64_t)sizeof(*host), NULL));
-  return (float *)data; /* the copy is still pending: operations start on the same stream */
+  return (float *)data; /* the copy is still pending; operations start on the same stream */
 }
 
 static void from_device(float *device, float *host, int64_t n)
@@ -177,10 +177,10 @@ static void test_alltoallv(void **state)
   TrsRequest request = NULL;
 
   (void)state;
-  for (int round = 0; round < 2; round++) { /* the second round reuses stages */
+  for (int round = 0; round < 2; round++) { /* the second round reuses the staging memory */
     for (int q = 0; q < comm->size; q++) {
       counts[q] = (comm->rank + q + round) % 3 == 0 ? 0
-                                                    /* the same both ways, with gaps */
+                                                    /* equal counts in both directions, with gaps */
                                                     : N - 1;
       displs[q] = q * N;
       for (int i = 0; i < N; i++) host[q * N + i] = value(comm->rank, q, i);
@@ -204,7 +204,7 @@ static void test_sums(void **state)
   int64_t counts[MAX_RANKS] = {0}, at = 0;
   float host[MAX_RANKS * N], back[MAX_RANKS * N], *send, *recv;
   TrsRequest request = NULL;
-  const int n_all = comm->size * (comm->size - 1) / 2; /* sum of ranks */
+  const int n_all = comm->size * (comm->size - 1) / 2; /* sum of the ranks' numbers */
 
   (void)state;
   for (int q = 0; q < comm->size; q++) counts[q] = q == 1 ? 0 : N;
