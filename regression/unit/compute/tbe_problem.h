@@ -14,14 +14,14 @@ enum { N_TABLES = 2, N_FEATURES = 3, MAX_DIM = 130, N_KINDS = 12, N_DTYPES = 3 }
 static const TrsComputeOps *ops;
 
 typedef struct {
-  int dim, batch, rows, kind; /* kind: index into optimizers */
+  int dim, batch, rows, kind; /* kind is an index into optimizers */
   TrsDType dtype;
   int mean, weighted;
-  int more; /* extra columns of each table, beyond the columns of dim */
+  int more; /* number of extra columns of each table */
 } shape;
 
 typedef struct {
-  TrsTbeTable table[N_TABLES]; /* dim and MAX_DIM + 1 - dim columns wide, plus `more` */
+  TrsTbeTable table[N_TABLES]; /* the tables have dim + more and MAX_DIM + 1 - dim + more columns */
   TrsTbeFeature feature[N_FEATURES];
   TrsTbe tbe;
   TrsTbeInput input;
@@ -30,7 +30,9 @@ typedef struct {
   TrsSparseOptimizerArgs args;
 } problem;
 
-/* The states of an optimizer: 'e' is one number for each element, 'r' one for each row. */
+/*
+  The states of each optimizer. 'e' means one number for each element, 'r' one number for each row.
+*/
 static const struct {
   TrsSparseOptimizerKind kind;
   TrsWeightDecayMode decay;
@@ -74,7 +76,7 @@ static uint32_t draw(uint64_t a, int64_t i)
   return words[0];
 }
 
-/* Number of floats of state s, 0 if the optimizer has no such state. */
+/* Number of floats in state s. It is 0 if the optimizer has no such state. */
 static int64_t state_floats(const char *states, int s, const TrsTbeTable *table)
 {
   if (s >= (int)strlen(states)) return 0;
@@ -102,7 +104,10 @@ static void make_table(const shape *s, int t, TrsTbeTable *table)
   }
 }
 
-/* Bags have 0 to 6 ids, and one bag has 100. Every 5th id is pruned or outside the table. */
+/*
+  Make ids. Bags have 0 to 6 ids, and one bag has 100. Every 5th id is pruned or not a row of the
+  table.
+*/
 static void make_ids(const shape *s, problem *p)
 {
   const int64_t bags = (int64_t)N_FEATURES * s->batch;
@@ -125,7 +130,10 @@ static void make_ids(const shape *s, problem *p)
       .batch = s->batch, .offsets = p->offsets, .values = p->values, .weights = p->weights, .n_values = n};
 }
 
-/* Features 0 and 2 share table 1. Pooled rows leave a gap of one float between features. */
+/*
+  Make a problem. Features 0 and 2 share table 1. Pooled rows leave a gap of one float between
+  features.
+*/
 static void make_problem(const shape *s, problem *p)
 {
   *p = (problem){0};

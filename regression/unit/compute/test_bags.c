@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Equal bags are found and stored once. On every backend, the result is compared with the
-  definition, which compares each bag with all earlier bags. The cases are empty bags, equal bags,
-  bags with equal hashes, and equal bits of weights. Distinct bags are taken packed and padded, and
-  as the first bags of blocks. Runs of columns are copied.
+  Tests that equal bags are found and stored once. On every backend, the result is compared with the
+  definition: each bag is compared with all earlier bags. The cases include empty bags, equal bags,
+  bags with equal hashes, and weights with equal bits. Distinct bags are copied packed and padded,
+  and as the first bags of blocks. The test also covers copies of runs of columns.
 */
 #include "compute/bag_hash.h"
 #include "hosted_compute.h"
 
 #include <stdlib.h>
 
-enum { MOST = 5 }; /* most ids of a bag */
+enum { MOST = 5 }; /* largest number of ids in a bag */
 
 static const TrsComputeOps *compute;
 static TrsWorkspace workspace;
 
-/* [blocks][batch] bags; no call names the last block. */
+/* [blocks][batch] bags. No call uses the last block. */
 typedef struct {
   int n_blocks;
   int64_t batch;
@@ -79,7 +79,10 @@ static PetscBool equal_bags(const TrsJagged *a, int64_t bag_a, const TrsJagged *
   return PETSC_TRUE;
 }
 
-/* Each distinct bag of a feature is listed once, by its first sample, in order of samples. */
+/*
+  Each distinct bag of a feature is listed once, by the first sample that has it. The list is in the
+  order of samples.
+*/
 static void check_unique(problem *p, int n, const int *feature)
 {
   const int64_t B = p->batch;
@@ -104,7 +107,9 @@ static void check_unique(problem *p, int n, const int *feature)
   }
 }
 
-/* Take the lists' bags, packed or padded. Without samples, these are each block's first bags. */
+/*
+  Copy the bags of lists, packed or padded. Lists without samples mean the first bags of each block.
+*/
 static void check_taken(const problem *p, int n, const int *block, const int *list, PetscBool packed,
                         PetscBool with_samples)
 {
@@ -156,8 +161,8 @@ static void check_problem(problem *p)
 }
 
 /*
-  With few ids, most bags occur more than once. Weights include 0 and -0, which compare equal, and
-  NaN, which does not equal itself.
+  With few ids, most bags occur more than once. Weights include 0 and -0, which compare as equal
+  numbers, and NaN, which is not equal to itself.
 */
 static void check_few_ids(int64_t batch, PetscBool weighted)
 {
@@ -194,7 +199,8 @@ static void check_uniform(int64_t batch, int kind)
 }
 
 /*
-  Invert TrsPhiloxKey()'s mixing. Newton's method inverts an odd factor; repetition inverts a shift.
+  Invert the mixing function of TrsPhiloxKey(). An odd factor is inverted by Newton's method, a
+  shift by repetition.
 */
 static uint64_t unshift(uint64_t x, int by)
 {
@@ -222,8 +228,8 @@ static uint64_t unmix(uint64_t hash, uint32_t purpose)
 }
 
 /*
-  Bags of two ids whose terms add up to the same hash, each twice. Empty bags, whose hash is 0, lie
-  between them; in one block all hashes are 0.
+  Bags of two ids whose terms add up to the same hash. Each bag occurs twice. Empty bags, whose hash
+  is 0, are between them. In one block all hashes are 0.
 */
 static void check_collisions(void)
 {
@@ -255,8 +261,8 @@ static void check_pad(void)
 }
 
 /*
-  Copy runs of width, 2 * width or unit columns from one matrix to another, in reverse order and
-  with gaps. Then divide each run by its bags' lengths.
+  Copy runs of `width`, 2 * width or `unit` columns from one matrix to another, in reverse order and
+  with gaps. Then divide each run by the lengths of its bags.
 */
 static void check_columns(int64_t rows, int n, int64_t width, int64_t unit)
 {
@@ -317,9 +323,9 @@ static void test_bags(void **state)
     for (int64_t rows = 0; rows <= 37; rows = rows < 2 ? rows + 1 : rows * 5 + 7) {
       check_columns(rows, 1, 3, 1);
       check_columns(rows, 3, 1, 0);
-      check_columns(rows, 7, 4, 4);  /* all runs in units of 16 bytes */
-      check_columns(rows, 70, 4, 4); /* more runs than one launch takes */
-      check_columns(rows, 70, 8, 1); /* runs in units of 16 bytes and others */
+      check_columns(rows, 7, 4, 4);  /* all runs consist of units of 16 bytes */
+      check_columns(rows, 70, 4, 4); /* more runs than one launch handles */
+      check_columns(rows, 70, 8, 1); /* some runs consist of units of 16 bytes */
     }
     assert_petsc_ok(compute->workspace_destroy(&workspace));
   }

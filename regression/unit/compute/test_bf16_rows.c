@@ -2,15 +2,17 @@
 /* TEST timeout: 300 */
 /* TEST labels: cuda */
 /*
-  Pooled rows of bf16 and their gradients, against the same backend's results for float: lookups,
-  sums of rows, updates, and moved columns. Results of bf16 equal the float results rounded once. If
-  only the gradients are bf16, the bits are equal. The CPU supports only float and refuses other
-  types.
+  Compares lookups, sums of rows, updates and copies of columns for bf16 with the same backend's
+  results for float. Pooled rows in bf16 equal the float results rounded once. If only the gradients
+  are bf16, the results have equal bits. The CPU supports only float and refuses other types.
 */
 #include "compute/half.h"
 #include "tbe_problem.h"
 
-/* Widths of one lane, of a whole group, and of several passes; some are multiples of 16 bytes. */
+/*
+  Widths for one lane, for a whole group of lanes, and for several passes. Some are multiples of 16
+  bytes.
+*/
 static const int dims[] = {1, 6, 8, 20, 64, 100, 128, 130};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 
@@ -50,7 +52,7 @@ static void align(problem *p)
   p->out_stride = at;
 }
 
-/* A problem's results for gradients of one type. */
+/* The results of a problem for gradients of one type. */
 typedef struct {
   problem p;
   float *row_grad;
@@ -100,7 +102,7 @@ static void check_gradients(const shape *s, int aligned)
   free(x);
 }
 
-/* The lookup writes nothing between the features. */
+/* Compare the lookup. It must write nothing between the features. */
 static void check_forward(const shape *s, int aligned)
 {
   TrsWorkspace workspace;
@@ -146,7 +148,7 @@ static void test_bags(void **state)
 
 enum { ROWS = 37, STRIDE = 96, N_RUNS = 3 };
 
-/* Move runs of 32, 5 and 1 columns (a multiple of four, and others) from one type to another. */
+/* Copy runs of 32, 5 and 1 columns from one type to another. */
 static void check_columns(TrsDType from_type, TrsDType to_type, int64_t shift)
 {
   const int64_t n = (int64_t)ROWS * STRIDE, at[N_RUNS] = {0, 40, 80}, cols[N_RUNS] = {32, 5, 1};
@@ -191,7 +193,7 @@ static void test_columns(void **state)
         for (int t = 0; t < 2; t++) check_columns(types[f], types[t], shift);
 }
 
-/* One CPU kernel for each check of a matrix's type. */
+/* For each check of a matrix's type, call one CPU kernel. */
 static void test_cpu_refuses(void **state)
 {
   const shape s = {.dim = 8, .batch = 3, .rows = 5};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Row buckets by their definition, at every edge of a block, of the table, and of the range of the
-  fast product. Bags are few and many, and any number of threads gives the same result.
+  Compares row buckets with their definition, at every edge of a block and of the table, and at the
+  limits of the fast division by multiplication. There are few and many bags. The result is the same
+  for any number of threads.
 */
 #include "compute/compute_ops.h"
 #include "trs_test.h"
@@ -19,7 +20,7 @@ typedef struct {
   PetscBool with_places;
 } shape;
 
-/* Ids at the edges of buckets and of number formats; their pattern is unrelated to the bags. */
+/* Ids at the edges of buckets and of number formats. Their order is unrelated to the bags. */
 static int64_t id_at(int64_t i, int64_t block, int64_t rows, int n_buckets)
 {
   const int64_t mixed = (i * 2654435761) % 1000003, edge = mixed % (n_buckets + 2) * block;
@@ -104,8 +105,8 @@ static void run_shape(const shape *s)
 static void test_definition(void **state)
 {
   /*
-    The goals use 8 and 64 buckets. The lengths of 2 features x 8448 bags x 64 buckets exceed 4 MiB
-    and bypass the cache.
+    The benchmark's goals use 8 and 64 buckets. The lengths of 2 features x 8448 bags x 64 buckets
+    have more than 4 MiB, so they are written without the cache.
   */
   static const shape shapes[] = {
       {3, 2, 5, 130, 1000, PETSC_FALSE},
@@ -124,7 +125,10 @@ static void test_definition(void **state)
   assert_petsc_ok(compute->workspace_destroy(&workspace));
 }
 
-/* Only the product, for ids inside the table: every edge of every block, up to 2^31 rows. */
+/*
+  Test only the division by multiplication, for ids inside the table: every edge of every block, up
+  to 2^31 rows.
+*/
 static void test_product(void **state)
 {
   static const int64_t blocks[] = {1, 3, 7, 49, 1000, 1563, 65537, 33554431, 33554432, 715827883, 1073741823};

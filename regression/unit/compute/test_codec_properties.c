@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats of exchanges and quantised tables. Every code agrees with the format's definition,
-  rounding is to nearest even, and errors are bounded. All instruction sets and numbers of threads
-  give the same bytes. No byte beyond a table's end is read.
+  Tests the number formats of exchanges and of quantised tables. Every code agrees with the format's
+  definition, rounding is to nearest with ties to even, and errors are bounded. All instruction sets
+  and numbers of threads give the same bytes. No byte after the end of a table is read.
 */
 #include "compute/compute_ops.h"
 #include "core/random.h"
@@ -42,8 +42,8 @@ static void use_isa(int i)
 }
 
 /*
-  Value of a code with 1 sign bit, e exponent bits and m mantissa bits. Exponent 0 encodes
-  denormals; no exponent is reserved for infinity.
+  The value of a code with 1 sign bit, e exponent bits and m mantissa bits. Exponent 0 is for
+  denormals. No exponent is reserved for infinity.
 */
 static double value_of(int code, int e, int m, int bias)
 {
@@ -55,8 +55,8 @@ static double value_of(int code, int e, int m, int bias)
 }
 
 /*
-  Nearest of the codes 0 .. last to x > 0; the codes' values ascend. A tie goes to the even code. If
-  x is larger than all values, the last code is nearest.
+  The code in 0 .. last whose value is nearest to x > 0. The values of the codes ascend. In a tie
+  the even code is nearest. If x is larger than all values, the last code is nearest.
 */
 static int nearest_code(double x, int e, int m, int bias, int last)
 {
@@ -103,7 +103,11 @@ static void test_half_codes(void **state)
       assert_petsc_ok(ops->convert(NULL, 65536, TRS_FP32, x, half_formats[h].dtype, back));
       assert_memory_equal(code, back, 65536 * sizeof(*code));
       for (int c = 0; c + 1 < infinity;
-           c++) /* the midpoint of two neighbours, exact in float32 except for bf16's smallest */
+           /*
+             the midpoint of two adjacent values; it is exact in float32 except for the smallest
+             bf16 value
+           */
+           c++)
         x[c] = (float)(0.5 * (value_of(c, e, m, half_formats[h].bias) +
                               value_of(c + 1, e, m, half_formats[h].bias)));
       assert_petsc_ok(ops->encode(NULL, &codec, infinity - 1, x, back));
@@ -121,7 +125,7 @@ static void test_half_codes(void **state)
     }
 }
 
-/* A loss scale that is a power of two keeps all digits of a normal number. */
+/* A loss scale that is a power of two changes no digit of a normal number. */
 static void test_loss_scale(void **state)
 {
   enum { N = 77 };
@@ -158,7 +162,7 @@ static void check_quotients(int h, float scale)
     const double quotient = (double)((float)value_of(c, e, m, bias) / scale);
     int nearest = infinity;
 
-    /* quotients ascend, so the search continues from here */
+    /* quotients ascend, so the search continues from the last code */
     while (at < infinity && value_of(at + 1, e, m, bias) <= quotient) at++;
     if (at < infinity) {
       const double below = quotient - value_of(at, e, m, bias),
@@ -173,7 +177,7 @@ static void check_quotients(int h, float scale)
 }
 
 /*
-  A quotient has 16 bits, because TorchRec divides the 16-bit tensor
+  The quotient is rounded to 16 bits, because TorchRec divides the 16-bit tensor
   (fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode). By hand: 3 * 2^-24 over 2 is 2 * 2^-24 in
   fp16, not 1.5 * 2^-24.
 */
@@ -191,7 +195,7 @@ static void test_quotient_is_rounded(void **state)
     for (int h = 0; h < 2; h++) {
       check_quotients(h, 1024.0f);
       check_quotients(h, 1000.0f);
-      check_quotients(h, 0.75f); /* the largest become infinite */
+      check_quotients(h, 0.75f); /* the largest quotients become infinite */
     }
   }
 }
@@ -199,11 +203,12 @@ static void test_quotient_is_rounded(void **state)
 /* --- fp8, int8 --- */
 
 /*
-  Plain 1-4-3: every code, and random values of all magnitudes, including denormals and saturation.
+  Plain fp8 1-4-3: test every code, and random values of all magnitudes, including denormals and
+  values that saturate.
 */
 static void test_fp8_plain(void **state)
 {
-  enum { N = 20000, LARGEST = 0x77 }; /* 0.9375 = 1.111b * 2^-1: exponent 14 */
+  enum { N = 20000, LARGEST = 0x77 }; /* 0.9375 is 1.111b * 2^-1, so the exponent is 14 */
   const TrsCodec codec = {.kind = TRS_CODEC_FP8};
   uint8_t all_codes[256], *code = memory(N, 1);
   float value[256], *x = uniforms(N, 4, 1.2f);
@@ -226,8 +231,8 @@ static void test_fp8_plain(void **state)
 }
 
 /*
-  The error of an fp8 value is at most half a unit of its 2 or 3 digits. The error of an int8 value
-  is at most half a step of its row. Rows of equal numbers are exact.
+  The error of an fp8 value is at most half a unit of its last mantissa bit (2 or 3 bits). The error
+  of an int8 value is at most half a step of its row. Rows of equal numbers are exact.
 */
 static void check_error(const TrsCodec *codec, int64_t n, const float *x, const float *y)
 {
@@ -250,8 +255,8 @@ static void check_error(const TrsCodec *codec, int64_t n, const float *x, const 
 }
 
 /*
-  For row lengths 1 to 70, every instruction set gives equal bytes and small errors, and writes no
-  byte beyond the end.
+  For row lengths from 1 to 70, every instruction set gives equal bytes and small errors, and writes
+  no byte after the end.
 */
 static void test_rows(void **state)
 {
@@ -319,7 +324,7 @@ static void test_threads(void **state)
 
 /* --- quantised tables --- */
 
-/* n bytes that end at a page that cannot be read; valid until the next call. */
+/* n bytes directly before a page that cannot be read. They are valid until the next call. */
 static uint8_t *guarded(int64_t n)
 {
   static uint8_t *map = NULL;
@@ -334,7 +339,9 @@ static uint8_t *guarded(int64_t n)
   return map + length - page - n;
 }
 
-/* Errors are at most half a step of the row, plus the fp16 rounding of its scale and bias. */
+/*
+  The error is at most half a step of the row, plus the fp16 rounding of the row's scale and bias.
+*/
 static void check_rows(TrsDType dtype, int dim, const float *x, const float *y)
 {
   const double levels = (1 << TrsDTypeBits(dtype)) - 1;
@@ -359,7 +366,7 @@ typedef struct {
   int mean;
 } lookup;
 
-/* Bags of 0 to 6 ids; some ids are pruned or outside the table. */
+/* Bags of 0 to 6 ids. Some ids are pruned or not rows of the table. */
 static void make_lookup(TrsDType dtype, int dim, void *rows, lookup *look)
 {
   int64_t n = 0;
@@ -382,7 +389,7 @@ static void make_lookup(TrsDType dtype, int dim, void *rows, lookup *look)
                               .n_values = n};
 }
 
-/* The lookup equals the pooling of the dequantised rows. */
+/* The lookup equals pooling of the dequantised rows. */
 static void check_lookup(const lookup *look, const float *rows, const float *out)
 {
   const int dim = look->table.dim;

@@ -2,8 +2,8 @@
 /* TEST isas: avx2 */
 /* TEST gemms: openblas bf16 */
 /*
-  The CPU's dense layers against plain loops in double, for each instruction set of this processor
-  and several numbers of threads.
+  Compares the CPU's dense layers with plain loops in double, for each instruction set of this
+  processor and several numbers of threads.
 */
 #include "compute/gemm.h"
 #include "compute/half.h"
@@ -31,7 +31,10 @@ static int kernels_here(const TrsDenseKernels *kernels[3])
   return n;
 }
 
-/* Every instruction set rounds as half.h does: ties, overflow, infinities, NaN, and denormals. */
+/*
+  Every instruction set rounds as half.h does. The cases are ties, overflow, infinities, NaN, and
+  denormals.
+*/
 static void test_round_to_bf16(void **state)
 {
   static const uint32_t special[] = {0x00000000u, 0x80000000u, 0x3f808000u, 0x3f818000u, 0x3f808001u,
@@ -57,7 +60,7 @@ static void test_round_to_bf16(void **state)
   release(x);
 }
 
-/* y = relu(x W^T + b); then dy masked, dW = dy^T x, db = sum dy, dx = dy W. */
+/* Compute y = relu(x W^T + b). Then mask dy and compute dW = dy^T x, db = sum dy, dx = dy W. */
 static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation activation)
 {
   float *x = numbers(batch * in, 4), *w = numbers(out * in, 5), *bias = numbers(out, 6),
@@ -118,11 +121,16 @@ static void test_linear(void **state)
   linear_case(17, 13, 70, TRS_ACTIVATION_RELU);
   linear_case(64, 70, 1, TRS_ACTIVATION_NONE);
   linear_case(1, 1, 1, TRS_ACTIVATION_RELU);
-  linear_case(0, 3, 5, TRS_ACTIVATION_RELU); /* a rank without samples: zero gradients */
+  linear_case(0, 3, 5, TRS_ACTIVATION_RELU); /* a rank without samples has zero gradients */
 }
 
-/* As in torch's ReLU, a NaN stays a NaN, forward and backward, at every place of a vector. */
-/* A mask of bits gives the same bits as the output does. Bits beyond the last column are 0. */
+/*
+  As in torch's ReLU, a NaN stays a NaN in forward and backward, at every position in a vector
+  register.
+*/
+/*
+  A mask of bits gives the same bits as a mask by the output. Mask bits after the last column are 0.
+*/
 static void test_relu_bits(void **state)
 {
   enum { ROWS = 5, MOST = 150 };
@@ -155,8 +163,8 @@ static void test_relu_bits(void **state)
 }
 
 /*
-  Layers with and without masks give the same bits, also if the gradient of the input overwrites the
-  input.
+  Layers with a mask and layers without give the same bits, even if the gradient of the input
+  overwrites the input.
 */
 static void test_masked_layers(void **state)
 {
@@ -179,7 +187,7 @@ static void test_masked_layers(void **state)
     assert_petsc_ok(TrsLinearForwardCpu(NULL, &(TrsLinear){B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN),
                                                            bias, TRS_ACTIVATION_RELU, TrsFloats(y[i], OUT),
                                                            i ? &masks : NULL}));
-    if (i) memset(y[1], 0xff, B * OUT * sizeof(float)); /* never read */
+    if (i) memset(y[1], 0xff, B * OUT * sizeof(float)); /* the output is never read */
     assert_petsc_ok(TrsLinearBackwardCpu(
         NULL,
         &(TrsLinear){B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN), NULL, TRS_ACTIVATION_RELU,
@@ -230,7 +238,7 @@ static void test_relu_of_nan(void **state)
   }
 }
 
-/* Index of g(i, j), i < j, in the upper triangle (src/RULES.md, rule A1). */
+/* Index of g(i, j), i < j, in the upper triangle stored row by row (src/RULES.md, rule A1). */
 static int64_t place(int n, int i, int j)
 {
   return (int64_t)i * (n - 1) - (int64_t)i * (i - 1) / 2 + j - i - 1;
@@ -277,7 +285,8 @@ static void test_dot(void **state)
   for (int k = 0; k < n_kernels; k++) {
     for (int n = 1; n <= 36; n++)
       for (int D = 1; D <= 35; D++) dot_case(kernels[k], n, D);
-    for (int n = 1; n <= 9; n++) /* widths with their own kernels; 16 and 32 are above */
+    /* these widths have their own kernels; 16 and 32 are tested above */
+    for (int n = 1; n <= 9; n++)
       for (int D = 64; D <= 128; D *= 2) dot_case(kernels[k], n, D);
     dot_case(kernels[k], 27, 64);
     dot_case(kernels[k], 5, 113);
@@ -287,7 +296,8 @@ static void test_dot(void **state)
 }
 
 /*
-  The slot variant: rows of a larger matrix, with the dense vector copied and its gradient added.
+  The variant with slots: vectors are rows of a larger matrix, the dense vector is copied, and its
+  gradient is added.
 */
 static void test_dot_batch(void **state)
 {
@@ -300,7 +310,8 @@ static void test_dot_batch(void **state)
   for (int b = 0; b < B; b++)
     for (int c = D + N * (N - 1) / 2; c < OUT_STRIDE; c++)
       assert_true((out[b * OUT_STRIDE + c] == 0.0f) ==
-                  (c < OUT_STRIDE - 1)); /* 3 zeros, and an unchanged last column */
+                  /* 3 columns become 0, and the last column stays unchanged */
+                  (c < OUT_STRIDE - 1));
   assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, TrsFloats(x, X_STRIDE), TrsFloats(out, OUT_STRIDE),
                                     TrsFloats(dx, X_STRIDE)));
   for (int b = 0; b < B; b++) {
@@ -320,8 +331,8 @@ static void test_dot_batch(void **state)
 }
 
 /*
-  Vectors at any place, with gradients in place or elsewhere, give the same bits as vectors in one
-  matrix, for any number of threads.
+  Vectors at any addresses, whose gradients overwrite them or not, give the same bits as vectors in
+  one matrix, for any number of threads.
 */
 static void test_dot_places(void **state)
 {
@@ -369,7 +380,10 @@ static void test_dot_places(void **state)
   omp_set_num_threads(before);
 }
 
-/* Gradients larger than the caches have the same bits as small ones, for any number of threads. */
+/*
+  Gradients that are larger than the caches have the same bits as small ones, for any number of
+  threads.
+*/
 static void test_dot_large(void **state)
 {
   enum { B = 700, N = 27, D = 64, PRODUCTS = N * (N - 1) / 2 };
@@ -397,13 +411,13 @@ static void test_dot_large(void **state)
 }
 
 /*
-  Copy columns of a matrix larger than the caches, aligned to a cache line or not. The memory
-  between them stays unchanged.
+  Copy columns of a matrix larger than the caches. They may be aligned to a cache line or not. The
+  memory between them stays unchanged.
 */
 static void test_copy_large(void **state)
 {
   enum { ROWS = 1200, FROM = 96, TO = 1040 };
-  /* columns, first column */
+  /* number of columns, first column */
   static const int cases[][2] = {{64, 32}, {16, 1024}, {64, 33}, {61, 32}, {0, 0}};
   const int before = omp_get_max_threads();
   float *from = numbers(ROWS * FROM, 1), *to = numbers(ROWS * TO, 2), *fresh = numbers(ROWS * TO, 2);
@@ -458,7 +472,7 @@ static void test_cross(void **state)
   }
   assert_petsc_ok(TrsCrossBackwardCpu(NULL, 0, N, 0, &layer));
   for (int c = 0; c < N; c++) assert_true(db[c] == 0.0f);
-  /* written, not added */
+  /* dx0 is written, not added to */
   assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, TRS_CROSS_FIRST, &layer));
   for (int i = 0; i < B * N; i++)
     assert_close(dx0[i], (double)g[i] * ((double)u[i] + (double)bias[i % N]), 1e-6, 0.0);
@@ -466,7 +480,9 @@ static void test_cross(void **state)
   for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) release(all[i]);
 }
 
-/* Two steps of torch.optim's formulas in double, with weight decay and a scaled gradient. */
+/*
+  Compare two steps with torch.optim's formulas in double, with weight decay and a scaled gradient.
+*/
 static void test_update(void **state)
 {
   enum { N = 37 };
@@ -514,8 +530,8 @@ static void test_update(void **state)
 }
 
 /*
-  Lamb's step after two updates of its states, in double, with the work in several parts. Weights of
-  0 have the ratio 1.
+  Compare lamb's step with a computation in double, after two updates of its states. The work has
+  several parts. Weights that are all 0 have the ratio 1.
 */
 static void lamb_case(int64_t n, int zero)
 {
@@ -577,7 +593,10 @@ static void test_sum_of_squares(void **state)
   release(x);
 }
 
-/* A layer that is large enough to be cut gives the same bits with any number of threads. */
+/*
+  A layer that is large enough to be divided among threads gives the same bits with any number of
+  threads.
+*/
 static void threads_case(int64_t batch, int64_t in, int64_t out)
 {
   static const int numbers_of_threads[] = {1, 2, 3, 4, 8, 21};
@@ -587,7 +606,7 @@ static void threads_case(int64_t batch, int64_t in, int64_t out)
 
   for (int t = 0; t < 6; t++) {
     omp_set_num_threads(numbers_of_threads[t]);
-    for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
+    for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* results: y, dy, dw, db, dx */
     assert_petsc_ok(
         TrsLinearForwardCpu(NULL, &(TrsLinear){batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
                                                TRS_ACTIVATION_RELU, TrsFloats(result[0], out), NULL}));
@@ -615,10 +634,11 @@ static void threads_case(int64_t batch, int64_t in, int64_t out)
 static void test_threads(void **state)
 {
   (void)state;
-  threads_case(777, 415, 520);   /* cut by rows */
-  threads_case(150, 300, 1999);  /* cut by columns */
-  threads_case(1059, 1179, 357); /* a shape that oneDNN would block differently if cut */
-  threads_case(540, 1000, 500);  /* another such shape, for a part of the last 12 rows */
+  threads_case(777, 415, 520);  /* divided by rows */
+  threads_case(150, 300, 1999); /* divided by columns */
+  /* a shape for which oneDNN would choose other blocks if it were divided */
+  threads_case(1059, 1179, 357);
+  threads_case(540, 1000, 500); /* another such shape, in which one part has the last 12 rows */
   assert_petsc_ok(TrsDensePrecisionCpu(TRS_PRECISION_BF16));
   threads_case(777, 415, 520);
   threads_case(540, 1000, 500);
@@ -634,8 +654,8 @@ static void check_ulps(float found, double wanted, double ulps, const char *what
 }
 
 /*
-  exp, sigmoid and tanh on a grid over all magnitudes and at the limits of their ranges, for lengths
-  that are no multiple of a vector.
+  exp, sigmoid and tanh on a grid over all magnitudes and at the limits of their ranges. The lengths
+  are not multiples of a vector.
 */
 static void test_exponentials(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The CPU's losses against torch 2.14.1 in double, missing labels, and mixtures of experts computed
-  by hand.
+  Compares the CPU's losses with torch 2.14.1 in double, also with missing labels. Mixtures of
+  experts are compared with results computed by hand.
 */
 #include "cpu/cpu_kernels.h"
 #include "trs_test.h"
@@ -11,7 +11,9 @@
 
 static const float four_z[] = {0.25f, 3.5f, -2.25f, -0.75f}, four_w[] = {0.5f, 2.0f, 1.25f, 3.0f};
 
-/* Samples of some classes, side by side. If y is given, dz is written. */
+/*
+  The arguments of a loss for samples with some classes side by side. If y is given, dz is written.
+*/
 static TrsLossArgs loss_args(int64_t batch, int classes, const float *z, const float *y, const float *w,
                              double *loss, float *dz, float *p)
 {
@@ -31,12 +33,12 @@ static TrsLossArgs loss_args(int64_t batch, int classes, const float *z, const f
                        .p_stride = classes};
 }
 
-/* Run a loss of one output. The fifth sample has no label and must not count. */
+/* Run a loss that has one output. The fifth sample has no label and must not count. */
 static void check(TrsLossFn *loss_of, float parameter, const float *y, double loss, const double *grads,
                   const double *predictions)
 {
   float zs[5], ys[5], ws[5], dz[5], p[5];
-  double found = 1.0; /* the loss is added to this */
+  double found = 1.0; /* the loss is added to this value */
   double of_sample[10], sum = 0.0;
   TrsLossArgs args = loss_args(5, 1, zs, ys, ws, &found, dz, p);
 
@@ -77,7 +79,7 @@ static void test_losses(void **state)
         (const double[]){0.25, 3.5, -2.25, -0.75});
 }
 
-/* The binary loss if all samples have labels. */
+/* The binary loss with a label for every sample. */
 static PetscErrorCode bce(int64_t n, const float *z, const float *y, const float *w, float scale,
                           double *loss, float *dz, float *p)
 {
@@ -99,7 +101,7 @@ static void test_bce(void **state)
 {
   const float z[] = {0.0f, 100.0f, -100.0f, 2.0f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f};
   float dz[4], p[4];
-  double loss = 1.0; /* the loss is added to this */
+  double loss = 1.0; /* the loss is added to this value */
 
   (void)state;
   assert_petsc_ok(bce(4, z, y, NULL, 0.25f, &loss, dz, p));
@@ -111,7 +113,8 @@ static void test_bce(void **state)
   assert_close(dz[1], 0.25, 0.0, 0.0);
   assert_close(dz[2], -0.25, 0.0, 0.0);
   assert_close(dz[3], 0.25 * (1.0 / (1.0 + exp(-2.0)) - 1.0), 1e-8, 0.0);
-  assert_petsc_ok(bce(4, z, NULL, NULL, 0.0f, NULL, NULL, p)); /* predictions only */
+  /* this call computes only predictions */
+  assert_petsc_ok(bce(4, z, NULL, NULL, 0.0f, NULL, NULL, p));
   assert_close(p[3], 1.0 / (1.0 + exp(-2.0)), 1e-7, 0.0);
 }
 
@@ -138,7 +141,10 @@ static void test_weighted_bce(void **state)
   assert_memory_equal(dz, unweighted, sizeof(dz));
 }
 
-/* torch's cross_entropy with weights 0.5 and 2. A class that does not exist is a missing label. */
+/*
+  torch's cross_entropy with class weights 0.5 and 2. A class that does not exist counts as a
+  missing label.
+*/
 static void test_softmax(void **state)
 {
   const float logits[] = {0.25f, 3.5f, -2.25f, -0.75f, 1.0f, 30.0f, 1.0f, 2.0f, 3.0f},
@@ -165,11 +171,11 @@ static void test_softmax(void **state)
   args.loss = NULL;
   args.dz = NULL;
   memset(p, 0, sizeof(p));
-  assert_petsc_ok(TrsSoftmaxCpu(NULL, &args)); /* predictions only */
+  assert_petsc_ok(TrsSoftmaxCpu(NULL, &args)); /* this call computes only predictions */
   for (int i = 0; i < 6; i++) assert_close(p[i], shares[i], 1e-6, 1e-6);
 }
 
-/* By hand: of experts 0 to 3, the gate takes 0, 2 and 3, with weights 1/2, 1/4 and 1/4. */
+/* By hand: the gate uses experts 0, 2 and 3 of four, with the weights 1/2, 1/4 and 1/4. */
 static void test_mixture(void **state)
 {
   const float experts[] = {1, 2, 100, 100, 3, -1, 5, 7}, dy[] = {1, 10};
@@ -190,7 +196,7 @@ static void test_mixture(void **state)
   assert_close(gate[2], 0.25, 1e-6, 0.0);
   assert_close(y[0], 2.5, 1e-6, 0.0);
   assert_close(y[1], 2.5, 1e-6, 0.0);
-  /* The products with dy are 21, -7 and 75; their weighted mean is 27.5. */
+  /* The dot products with dy are 21, -7 and 75. Their weighted mean is 27.5. */
   assert_petsc_ok(TrsMixBackwardCpu(NULL, &m, dy));
   assert_close(gate[0], 0.5 * (21 - 27.5), 1e-5, 0.0);
   assert_close(gate[1], 0.25 * (-7 - 27.5), 1e-5, 0.0);

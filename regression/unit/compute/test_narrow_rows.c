@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Rows of fp16 and bf16 are rounded element by element as compute/half.h defines, with random bits
-  drawn from row and column: for any float, width and place, on each instruction set.
+  Tests that rows of fp16 and bf16 are rounded element by element as compute/half.h defines. The
+  random bits depend on row and column. The test covers any float, any width and any position, on
+  each instruction set.
 */
 #include "compute/compute_ops.h"
 #include "compute/half.h"
@@ -14,7 +15,9 @@
 
 enum { ROWS = 40, MOST_COLUMNS = 100, SEED = 11, STEP = 3 };
 
-/* The element, rounded as defined. row and column are its place in the whole table. */
+/*
+  The rounded element by definition. row and column are the element's position in the whole table.
+*/
 static uint16_t rounded(TrsDType dtype, int stochastic, uint64_t table_key, uint64_t row, uint32_t column,
                         float x)
 {
@@ -26,9 +29,9 @@ static uint16_t rounded(TrsDType dtype, int stochastic, uint64_t table_key, uint
 }
 
 /*
-  A float of any bits. Every third number is near a bound of a format's ranges, or subnormal in the
-  format. tame: the number is finite and below 2^15, so that no element of the row needs special
-  rounding.
+  A float with any bits. Every third number is near a limit of a format's range, or subnormal in the
+  format. If tame is set, the number is finite and below 2^15, so that no element of the row needs
+  special rounding.
 */
 static float any_float(int64_t i, int tame)
 {
@@ -45,7 +48,7 @@ static float any_float(int64_t i, int tame)
   return TrsBitsFloat(random[0]);
 }
 
-/* The row starts as 0, so an SGD step of learning rate 1 makes it 0 - g. */
+/* The row starts as 0. So an SGD step with learning rate 1 makes it 0 - g. */
 static void check_shape(TrsDType dtype, int stochastic, int dim, int64_t table_dim, int64_t column)
 {
   const TrsComputeOps *ops = trs_compute_backends[0];
@@ -92,14 +95,14 @@ static void test_rounding(void **state)
   (void)state;
   for (int k = 0; k < 3; k++) {
     TrsComputeSetIsa(isas[k]);
-    /* this processor lacks the instruction set */
+    /* this processor does not have the instruction set */
     if (strcmp(TrsComputeIsa(), isas[k]) != 0) continue;
     for (int bits = 0; bits < 4; bits++)
       for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++) {
         const TrsDType dtype = bits & 1 ? TRS_FP16 : TRS_BF16;
 
         check_shape(dtype, bits >> 1, dims[d], dims[d], 0);
-        /* rows begin anywhere in a block of random bits */
+        /* rows begin at any position in a block of random bits */
         check_shape(dtype, bits >> 1, dims[d], 203, 100);
         check_shape(dtype, bits >> 1, dims[d], 256, 36);
       }
@@ -109,9 +112,9 @@ static void test_rounding(void **state)
 
 /*
   Bits are uniform, and independent of the bits of the next step, the next row, the next column, and
-  the column that shares a random word. Each bit is set, and differs from its neighbour, in half of
-  N draws. 6 standard deviations of N draws are 3 sqrt(N). The draws are fixed, so the test either
-  always passes or always fails.
+  the column that shares a random word. Each bit is 1 in half of N draws, and differs from its
+  neighbour in half of them. 6 standard deviations of N draws are 3 sqrt(N). The draws are fixed, so
+  the test either always passes or always fails.
 */
 static void test_bits(void **state)
 {

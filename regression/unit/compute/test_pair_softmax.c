@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The softmax of pairs. Its loss is compared with the definition in double, its gradients with
-  finite differences of this loss, and rows normalised to length 1 with finite differences as well.
+  Tests the softmax of pairs. Its loss is compared with the definition in double, and its gradients
+  with finite differences of this loss. The gradients of rows normalised to length 1 are compared
+  with finite differences as well.
 */
 #include "compute/pair_softmax.h"
 #include "cpu/cpu_kernels.h"
@@ -51,7 +52,7 @@ static double loss_of(const double *q, const double *c)
   return loss;
 }
 
-/* Gradients from the scores, for all queries and all candidates, in two tiles each. */
+/* Compute gradients from the scores, for all queries and all candidates, in two tiles each. */
 static double run(const double *q, const double *c, float *of_queries, float *of_candidates)
 {
   double log_sum[N], row_loss[N], loss = 0.0;
@@ -109,7 +110,10 @@ static void test_softmax(void **state)
   }
 }
 
-/* The weighted sum of a row normalised to length 1. The test needs its gradient. */
+/*
+  The weighted sum of the numbers of a row that was normalised to length 1. The test compares its
+  gradient.
+*/
 static double unit_sum(const double *x, const double *weight)
 {
   double squares = 0.0, sum = 0.0;

@@ -2,8 +2,8 @@
 /* TEST isas: avx2 */
 /* TEST gemms: openblas bf16 */
 /*
-  The CPU's matrix products against plain loops in double, the library that computes them, and
-  signals that arrive during a product.
+  Compares the CPU's matrix products with plain loops in double. Also tests which library computes
+  them, and signals that arrive during a product.
 */
 #include "compute/gemm.h"
 #include "compute/half.h"
@@ -16,7 +16,7 @@
 #include <time.h>
 
 /*
-  C = alpha op(A) op(B) + beta C, with row strides longer than the rows, every transposition, and
+  C = alpha op(A) op(B) + beta C, with row strides longer than the rows, all transpositions, and
   sizes down to 0. rounded() rounds the operands.
 */
 static void gemm_cases(float (*rounded)(float))
@@ -68,8 +68,8 @@ static void test_gemm(void **state)
 }
 
 /*
-  Only operands are rounded, so results agree with exact products of the rounded numbers. Products
-  of unrounded operands would differ by about 1e-2.
+  Only operands are rounded, so the results agree with exact products of the rounded numbers.
+  Products of the original operands would differ by about 1e-2.
 */
 static void test_gemm_bf16(void **state)
 {
@@ -106,8 +106,8 @@ static void on_tick(int number)
 }
 
 /*
-  Signals that arrive during products, as when a run is asked to stop, do not change the result. The
-  shapes are small layers.
+  Signals that arrive during products do not change the result. A run that is asked to stop gets
+  such signals. The shapes are small layers.
 */
 static void test_signals(void **state)
 {

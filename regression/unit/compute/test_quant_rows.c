@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Properties of quantised rows: a slice of columns has the values of the whole row, sequences return
-  the decoded rows, and halves are rounded. Each holds on every instruction set.
+  Tests properties of quantised rows: a slice of columns has the values of the whole row, sequences
+  return decoded rows, and half-precision numbers are rounded. They hold on every instruction set.
 */
 #include "compute/compute_ops.h"
 #include "dequantise.h"
@@ -15,7 +15,7 @@ static const TrsDType types[] = {TRS_FP32, TRS_FP16, TRS_BF16, TRS_INT8, TRS_INT
 static const char *const isas[] = {"portable", "avx2", "avx512"};
 static const int dims[] = {1, 3, 4, 8, 20, 31, 64, 130};
 
-/* Numbers whose offset and spread differ from row to row; row 5 is constant. */
+/* Numbers whose offset and spread differ from row to row. Row 5 is constant. */
 static float *make_numbers(int dim)
 {
   float *x = calloc((size_t)ROWS * (size_t)dim, sizeof(*x));
@@ -50,7 +50,7 @@ static void check_slice(TrsDType dtype, int dim, int col, int cols, const uint8_
     assert_memory_equal(back + r * cols, whole + r * dim + col, (size_t)cols * sizeof(*back));
     for (int64_t b = used; b < bytes; b++) assert_int_equal(slice[r * bytes + b], 0);
     if (cols * TrsDTypeBits(dtype) %
-        8) /* the next columns' bits are cleared, so that equal tables have equal bytes */
+        8) /* bits of the next columns are cleared, so that equal tables have equal bytes */
       assert_int_equal(slice[r * bytes + used - 1] >> cols * TrsDTypeBits(dtype) % 8, 0);
   }
   free(slice);
@@ -82,14 +82,17 @@ static void test_slices_refused(void **state)
 
   (void)state;
   assert_petsc_error(TrsQuantSliceRows(TRS_INT4, 8, 1, 2, 1, rows, slice),
-                     TRS_ERR_INTERNAL); /* begins within a byte */
+                     TRS_ERR_INTERNAL); /* the slice begins within a byte */
   assert_petsc_error(TrsQuantSliceRows(TRS_INT2, 8, 2, 2, 1, rows, slice), TRS_ERR_INTERNAL);
   assert_petsc_error(TrsQuantSliceRows(TRS_INT8, 8, 6, 3, 1, rows, slice),
-                     TRS_ERR_INTERNAL); /* beyond the last column */
+                     TRS_ERR_INTERNAL); /* the slice ends after the last column */
   assert_petsc_error(TrsQuantSliceRows(TRS_INT8, 8, -1, 3, 1, rows, slice), TRS_ERR_INTERNAL);
 }
 
-/* A sequence's rows are the result of dequantise_rows(). Ids outside the table give zeros. */
+/*
+  A sequence's rows are the result of dequantise_rows(). Ids that are not rows of the table give
+  zeros.
+*/
 static void check_sequence(const TrsComputeOps *compute, TrsDType dtype, int dim)
 {
   enum { N = 5000 };
@@ -107,8 +110,8 @@ static void check_sequence(const TrsComputeOps *compute, TrsDType dtype, int dim
 
   table.weight = quantised(dtype, dim, x);
   dequantise_rows(dtype, TRS_ROWS_TBE, ROWS, dim, table.weight, whole, dim);
-  for (int i = 0; i < N; i++)
-    values[i] = (i * 31 + i / 7) % (ROWS + 3) - 1; /* includes -1 and three ids beyond the end */
+  for (int i = 0; i < N; i++) /* includes -1 and three ids after the table's end */
+    values[i] = (i * 31 + i / 7) % (ROWS + 3) - 1;
   values[17] = INT64_MAX / 2;
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(compute->tbe_forward_rows(
@@ -140,8 +143,8 @@ static void test_sequences(void **state)
 }
 
 /*
-  A bag's mean, and its sum with and without weights, are those of the rows that dequantise_rows()
-  returns, for any width.
+  The mean of a bag, and its sum with and without weights, are computed from the rows that
+  dequantise_rows() returns, for any width.
 */
 static void check_pooled(const TrsComputeOps *compute, TrsDType dtype, int dim, int mean, int weighted)
 {
@@ -186,7 +189,7 @@ static void check_pooled(const TrsComputeOps *compute, TrsDType dtype, int dim, 
       if (mean && n) sum /= (double)n;
       assert_close(out[b * (dim + 3) + 2 + d], sum, 1e-6 * size, 1e-6);
     }
-  for (int b = 0; b < BAGS; b++) /* the memory beside the columns stays unchanged */
+  for (int b = 0; b < BAGS; b++) /* the memory beside the columns must not change */
     assert_true(out[b * (dim + 3)] == 0.0f && out[b * (dim + 3) + 1] == 0.0f &&
                 out[b * (dim + 3) + 2 + dim] == 0.0f);
   assert_petsc_ok(compute->workspace_destroy(&workspace));
@@ -211,8 +214,8 @@ static void test_pooled(void **state)
 }
 
 /*
-  Rounding a strided matrix gives the numbers of convert() to the type and back. The columns beside
-  the matrix stay unchanged.
+  Rounding a strided matrix gives the same numbers as convert() to the type and back. The columns
+  beside the matrix stay unchanged.
 */
 static void test_round_matrix(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Grouping keys by row. The list has the same keys; keys of one row are adjacent and keep their
-  order. If rows are close together, rows with one key come first, in order of keys. The list does
-  not depend on the width of positions. Sorted lists are in order of rows.
+  Tests how keys are grouped by row. The result has the same keys, and the keys of a row are
+  adjacent and keep their order. If rows are close together, rows with only one key come first, in
+  the order of keys. The result does not depend on the width of positions. Sorted results are in the
+  order of rows.
 */
 #include "cpu/row_sort.h"
 #include "trs_test.h"
@@ -20,8 +21,8 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /*
-  Draw a row for each key, uniformly from `rows` rows. If skewed, half of the keys have one of the
-  first few rows.
+  Draw a row for each key, uniformly from `rows` rows. If skewed is set, half of the keys get one of
+  the first few rows.
 */
 static void draw(int64_t n, int64_t rows, int skewed, uint64_t seed, uint64_t *row)
 {
@@ -56,7 +57,7 @@ static void check_list(int64_t n, int bits, const uint64_t *row, int sorted, con
   static unsigned char placed[LONG];
   int64_t at = 0;
 
-  /* The list sorted by another method; positions keep equal rows in order. */
+  /* The result by another sorting method. Positions keep keys with equal rows in order. */
   for (int64_t i = 0; i < n; i++) expected[i] = row[i] << bits | (uint64_t)i;
   qsort(expected, (size_t)n, sizeof(*expected), ascending);
   memset(placed, 0, sizeof(placed));
@@ -108,7 +109,7 @@ static void test_lists(void **state)
         }
 }
 
-/* Number of keys at the front that are in order of positions. */
+/* The number of keys at the front of the result that are in the order of positions. */
 static int64_t count_in_order(int64_t rows)
 {
   static uint64_t row[MOST], key[MOST];
@@ -123,7 +124,7 @@ static int64_t count_in_order(int64_t rows)
 }
 
 /*
-  If there are 7 rows for each key, most drawn rows have one key, and these keys stay in order. Rows
+  If there are 7 rows for each key, most rows have only one key, and these keys stay in order. Rows
   that are far apart are sorted.
 */
 static void test_singles_in_front(void **state)
@@ -134,8 +135,8 @@ static void test_singles_in_front(void **state)
 }
 
 /*
-  Lists that threads share, for few and many rows. TRS_ROWS_LISTED gives the same order on ranks
-  with different numbers of threads.
+  Group keys with several threads, for few and many rows. With TRS_ROWS_LISTED, ranks with different
+  numbers of threads get the same order.
 */
 static void test_threads(void **state)
 {

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Tables cut by columns and updated with the squares of whole rows give the same bits as uncut
-  tables. The cases are every type, every optimizer that uses squares, every place of the cut,
-  weights, means, pruned and invalid ids, on every instruction set and number of threads.
+  tables. The cases include every type, every optimizer that uses squares, every position of the
+  cut, weights, means, and pruned and invalid ids. They run on every instruction set and with
+  several numbers of threads.
 */
 #include "tbe_problem.h"
 
 #include <omp.h>
 
 /*
-  One side of both tables: columns [column, column + dim), with the row stride of the whole tables.
+  One side of the cut in both tables: columns [column, column + dim), with the row stride of the
+  whole tables.
 */
 typedef struct {
   TrsTbeTable table[N_TABLES];
@@ -24,8 +26,8 @@ static int64_t columns_left(int64_t dim)
 }
 
 /*
-  Copy a state: the side's columns if it has one number for each element, otherwise the row's
-  number.
+  Copy a state. If it has one number for each element, copy the columns of this side. If it has one
+  number for each row, copy that number.
 */
 static float *copy_state(const TrsTbeTable *whole, const TrsTbeTable *part, int s, char kind)
 {
@@ -71,7 +73,7 @@ static void free_side(side *s)
   }
 }
 
-/* Add the sums of both sides, in the order of columns. */
+/* Add the squares of both sides, in the order of columns. */
 static void add_up(const problem *p, const side sides[2], float *total[N_TABLES])
 {
   for (int t = 0; t < N_TABLES; t++)

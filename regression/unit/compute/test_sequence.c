@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequences computed by hand: mean, maximum and concatenation, with pruned ids, empty bags, and an
-  index with repeats. Also unique ids below 0.
+  Compares sequences with results computed by hand: mean, maximum and concatenation, with pruned
+  ids, empty bags, and an index with repeats. Also tests unique ids below 0.
 */
 #include "hosted_compute.h"
 
@@ -11,7 +11,7 @@ static const TrsComputeOps *compute;
 
 /*
   Bags {0, 1, 2}, {}, {3}, {4, 5}. Id 1 and the only id of the third bag are pruned. Rows have a
-  stride of 4, with 9 in the spare column.
+  stride of 4, and the spare column has the number 9.
 */
 static const int64_t offsets[B + 1] = {0, 3, 3, 4, 6}, ids[N] = {7, -1, 5, -1, 2, 2};
 static const float rows[N * 4] = {1, -2, 3, 9, 0,  0,  0,  9, 4,  -5, 3,  9,
@@ -32,7 +32,7 @@ static TrsSequenceBags bags(TrsSequencePooling pooling)
 static void assert_rows(const float *found, const float *wanted, int64_t n)
 {
   for (int64_t i = 0; i < n; i++)
-    if (found[i] != wanted[i]) /* NOLINT(clang-diagnostic-float-equal): exact */
+    if (found[i] != wanted[i]) /* NOLINT(clang-diagnostic-float-equal): values are exact */
       fail_msg("element %d is %g, expected %g", (int)i, (double)found[i], (double)wanted[i]);
 }
 
@@ -40,7 +40,7 @@ static void check_forward(void)
 {
   const float mean[B * D] = {5.0F / 3.0F, -7.0F / 3.0F, 2, 0, 0, 0, 0, 0, 0, -1, -1, -1};
   const float max[B * D] = {4, -2, 3, 0, 0, 0, 0, 0, 0, -1, -1, -1};
-  /* two places of 3 columns, at distance 5; the gap is not written */
+  /* two positions of 3 columns each, 5 columns apart; the gap between them is not written */
   const float concat[B * 8] = {1, -2, 3, 8, 8, 0, 0, 0, 0,  0,  0,  8, 8, 0,  0,  0,
                                0, 0,  0, 8, 8, 0, 0, 0, -1, -1, -1, 8, 8, -1, -1, -1};
   TrsSequenceBags b = bags(TRS_SEQUENCE_MEAN);
@@ -63,8 +63,8 @@ static void check_backward(void)
   const float grad_places[B * 8] = {1, 2, 3, 9, 9, 4, 5, 6, 9, 9, 9, 9, 9, 9,  9,  9,
                                     9, 9, 9, 9, 9, 9, 9, 9, 7, 8, 9, 9, 9, 10, 11, 12};
   /*
-    The spare column stays 8. In a tie, the maximum is the first id's: column 2 of bag 0, and all
-    columns of bag 3.
+    The spare column stays 8. In a tie, the first id has the maximum, as in column 2 of bag 0 and in
+    all columns of bag 3.
   */
   const float mean[N * 4] = {1, 2, 3, 8, 0, 0, 0, 8, 1, 2, 3, 8, 0, 0, 0, 8, 2, 2.5F, 3, 8, 2, 2.5F, 3, 8};
   const float max[N * 4] = {0, 6, 9, 8, 0, 0, 0, 8, 3, 0, 0, 8, 0, 0, 0, 8, 4, 5, 6, 8, 0, 0, 0, 8};
@@ -83,8 +83,8 @@ static void check_backward(void)
 }
 
 /*
-  Rows in another order: id i has row index[i] + shift. The forward pass reads that row. The
-  backward pass writes that row, or the id's own row.
+  Rows in another order: id i has row index[i] + shift. The forward reads this row. The backward
+  writes this row or row i.
 */
 static void check_index(void)
 {
@@ -112,8 +112,8 @@ static void check_index(void)
 }
 
 /*
-  Compare widths with several columns a lane with the CPU's results. Some bags are longer than the
-  number of rows in flight.
+  Compare with the CPU's results, for widths where a lane has several columns. Some bags have more
+  rows than a group keeps in flight.
 */
 static void check_widths(void)
 {

@@ -2,24 +2,24 @@
 /* TEST timeout: 300 */
 /* TEST labels: cuda */
 /*
-  Table-batched embedding on a GPU backend against the CPU. Sums of a bag, sums of rows, and
+  Compares table-batched embedding on a GPU backend with the CPU. Sums of bags, sums of rows, and
   rounding have the same bits. The cases include long runs of one row, sequences, and quantised
-  tables. A repeated step gives the same bits and allocates nothing. Builds without a GPU or its
-  stand-in have one backend, which is compared only with itself.
+  tables. A repeated step gives the same bits and allocates nothing. A build without a GPU or its
+  stand-in has only the CPU, which is compared with itself.
 */
 #include "tbe_problem.h"
 
 #include <math.h>
 
 #if defined(__has_include)
-  #if __has_include("cuda_on_cpu.h") /* the stand-in's header */
+  #if __has_include("cuda_on_cpu.h") /* only the stand-in has this header */
     #include <cuda_runtime_api.h>
   #endif
 #endif
 
 /*
-  Widths for each path: one lane, a whole group, several passes, no multiple of 4, and the same with
-  alignment.
+  Widths for each code path: one lane, a whole group of lanes, several passes, no multiple of 4, and
+  all of these with alignment.
 */
 static const int dims[] = {1, 4, 6, 16, 20, 64, 100, 127, 128, 130};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
@@ -27,15 +27,15 @@ enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 typedef struct {
   problem p;
   float *rows, *row_grad;
-  int64_t begin[N_TABLES + 1], *ids;           /* from tbe_row_gradients */
-  int64_t listed_begin[N_TABLES + 1], *listed; /* from tbe_list_rows */
+  int64_t begin[N_TABLES + 1], *ids;           /* results of tbe_row_gradients */
+  int64_t listed_begin[N_TABLES + 1], *listed; /* results of tbe_list_rows */
 } answer;
 
 enum { N_USES = TRS_TBE_LISTS + 1 };
 
 /*
-  When a batch's rows are found: in the call itself, before it with the ids' weights, or before it
-  without weights, which are not yet known.
+  When the rows of a batch are found: in the update itself; before it, with the ids' weights; or
+  before it and before the weights are known.
 */
 enum { IN_THE_CALL, AHEAD, BEFORE_WEIGHTS };
 
@@ -49,7 +49,7 @@ static void ask_backward(TrsWorkspace workspace, int ahead, answer *a)
   const int64_t n = p->input.n_values;
   int64_t *others = memory(n, sizeof(*others));
 
-  /* other ids for the calls, which must not read them if the rows are known */
+  /* The calls get other ids, which they must not read if the rows were found before. */
   for (int64_t i = 0; i < n; i++) others[i] = i % p->table[0].rows;
   if (ahead == BEFORE_WEIGHTS) {
     found_in.weights = NULL;
@@ -127,8 +127,8 @@ static float widened(const TrsTbeTable *table, int64_t i)
 }
 
 /*
-  With tolerance 0, no run is cut and no sum is over columns. Otherwise rounded weights may differ
-  by one unit.
+  With tolerance 0 no run is cut into pieces and no sum is over columns, so all bits must agree.
+  With a larger tolerance, rounded weights may differ by one unit.
 */
 static void assert_agree(const answer *a, const answer *b, const char *states, double tolerance)
 {
@@ -175,7 +175,7 @@ static shape shape_of(int dim, int kind, int batch)
                  .weighted = n >> 1 & 1};
 }
 
-/* Compare each backend with the first, the CPU. */
+/* Compare each backend with the first one, the CPU. */
 static void compare(const shape *s, int stochastic, double tolerance)
 {
   answer cpu, other;
@@ -202,7 +202,7 @@ static void test_short_runs(void **state)
     }
 }
 
-/* With 200 bags a feature on 3 rows, each row occurs hundreds of times. */
+/* With 200 bags per feature on 3 rows, each row occurs hundreds of times. */
 static void test_long_runs(void **state)
 {
   (void)state;
@@ -211,11 +211,11 @@ static void test_long_runs(void **state)
       shape s = shape_of(dims[d], kind, 200);
       s.rows = 3;
       s.dtype = TRS_FP32;
-      compare(&s, 0, 5e-5); /* fp32 sums of about 300 numbers up to 1, in another order */
+      compare(&s, 0, 5e-5); /* fp32 sums of about 300 numbers of at most 1, in another order */
     }
 }
 
-/* A step that is repeated from the same start gives the same bits. */
+/* A step that is repeated from the same state gives the same bits. */
 static void test_repeats(void **state)
 {
   (void)state;
@@ -237,9 +237,9 @@ static void test_repeats(void **state)
 }
 
 /*
-  If occurrences are found before the backward pass, the result has the same bits, although the
-  calls get other ids. Hence no call sorts ids again. The same holds if the weights were not yet
-  known.
+  If occurrences are found before the backward, the result has the same bits, although the calls
+  then get other ids. This shows that no call sorts ids again. The same is true if the weights were
+  not known then.
 */
 static void test_found_ahead(void **state)
 {
@@ -262,7 +262,8 @@ static void test_found_ahead(void **state)
 }
 
 /*
-  One feature's backward pass, with gradients of float or bf16 at `column` of rows with this stride.
+  Run the backward of one feature, with gradients of float or bf16 that begin at `column` of rows
+  with the given stride.
 */
 static void step_from(const shape *s, TrsDType type, int64_t column, int64_t stride, problem *p)
 {
@@ -297,13 +298,13 @@ static void assert_same_table(const TrsTbeTable *a, const TrsTbeTable *b, int ki
 }
 
 /*
-  Gradients give the same bits of weights and states in three layouts: aligned to 16 bytes, in
+  Weights and states get the same bits from gradients in three layouts: aligned to 16 bytes, in
   unaligned columns, and in unaligned rows. For aligned gradients of rowwise_adagrad, a GPU has
-  separate kernels, with 8, 16 and 32 lanes a row.
+  separate kernels with 8, 16 and 32 lanes per row.
 */
 static void check_places(const shape *s, TrsDType type, int stochastic)
 {
-  /* column, and the stride beyond dim */
+  /* column, and how much the stride exceeds dim */
   static const int64_t places[][2] = {{4, 8}, {3, 8}, {4, 9}};
   problem p[3];
 
@@ -338,13 +339,13 @@ static void test_places(void **state)
 }
 
 /*
-  Copy rows of any number of bytes between any two strides, with either index, both, or none, and
-  one, two or all copies in a call.
+  Copy rows of any number of bytes between any two strides. A call has the index of the source, of
+  the target, both or none, and makes one, two or all copies.
 */
 static void test_copy_rows(void **state)
 {
   enum { N = 9, ROWS = 20, MOST = 64, N_LAYOUTS = 6 };
-  static const int64_t layouts[N_LAYOUTS][3] = {/* row bytes, stride of from, stride of to */
+  static const int64_t layouts[N_LAYOUTS][3] = {/* row bytes, stride of `from`, stride of `to` */
                                                 {16, 16, 48}, {48, 64, 48}, {12, 16, 20},
                                                 {6, 6, 10},   {7, 9, 7},    {0, 8, 8}};
   static const int64_t index[2][N] = {{3, 1, 4, 1, 5, 9, 2, 6, 5}, {19, 0, 7, 3, 12, 5, 1, 18, 2}};
@@ -386,7 +387,7 @@ static void test_copy_rows(void **state)
   }
 }
 
-/* Quantised tables of every width and type give the CPU's bits. */
+/* Quantised tables of every width and type give the same bits as on the CPU. */
 static void check_quantised(TrsDType dtype, int dim, int weighted)
 {
   enum { ROWS = 31, BATCH = 9 };
@@ -433,8 +434,8 @@ static void test_quantised(void **state)
 
 #if defined(CUDA_ON_CPU)
 /*
-  The backward pass of data_parallel: gradients of known rows, merged lists of two ranks, and one
-  update.
+  The backward of data_parallel: find the gradients of known rows, merge the lists of two ranks, and
+  update once.
 */
 static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStream stream,
                              const TrsWorkspace workspace[3], const int64_t *begin, const float *grad,
@@ -456,8 +457,8 @@ static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStre
 #endif
 
 /*
-  In a steady step on a device, only the number of launches grows. There is no further allocation,
-  wait or pageable copy.
+  In the steady state of a device, a step only adds launches. It adds no allocation, no wait and no
+  pageable copy.
 */
 static void test_steady_step(void **state)
 {
@@ -465,7 +466,8 @@ static void test_steady_step(void **state)
   enum { WARM = 2, STEPS = 6 };
   const shape s = shape_of(64, 2, 40);
   cuda_on_cpu_counters warm = {0}, end;
-  TrsWorkspace workspace, own[3]; /* one for each call, so that small arrays stay on the device */
+  /* one workspace for each call, so that small arrays stay on the device */
+  TrsWorkspace workspace, own[3];
   TrsHostedTbe copy;
   TrsStream stream;
   int64_t begin[2 * N_TABLES + 1], *rows;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST timeout: 300 */
 /*
-  Table-batched embedding on every backend. Every width from 1 to 130, type and optimizer is
-  compared with the definition in double. All instruction sets and numbers of threads give the same
-  bits. Stochastic rounding has the right statistics. Bags may be empty or long, and may hold pruned
-  (-1), invalid and repeated ids.
+  Tests table-batched embedding on every backend. Every width from 1 to 130, every type and every
+  optimizer is compared with the definition in double. All instruction sets and numbers of threads
+  give the same bits. Stochastic rounding has the right statistics. Bags may be empty or long, and
+  may hold pruned (-1), invalid and repeated ids.
 */
 #include "compute/half.h"
 #include "cpu/tbe_kernels.h"
@@ -60,7 +60,7 @@ static void check_forward(const problem *p)
         if (p->feature[f].mean && end > begin) sum /= (double)(end - begin);
         assert_close(p->out[at + d], sum, 2e-5, 1e-6);
       }
-      assert_true(p->out[at + table->dim] == before[at + table->dim]); /* the gap stays unchanged */
+      assert_true(p->out[at + table->dim] == before[at + table->dim]); /* the gap must not change */
     }
   }
   free(before);
@@ -81,7 +81,7 @@ static void check_weight_gradients(const problem *p)
   }
 }
 
-/* Sum the gradient of every row of table t, and count how often each row occurs. */
+/* Sum the gradient of every row of table t, and count how often each row occurs in the batch. */
 static void sum_gradients(const problem *p, int t, double *g, int *occurs)
 {
   const TrsTbeTable *table = &p->table[t];
@@ -101,7 +101,7 @@ static void sum_gradients(const problem *p, int t, double *g, int *occurs)
 }
 
 /*
-  A row of a table and its states before the step, in double. Each state has at most one number for
+  A row of a table and its states before the step, in double. A state has at most one number for
   each column.
 */
 typedef struct {
@@ -118,8 +118,8 @@ static void read_row(const TrsTbeTable *table, const char *states, int64_t row, 
 }
 
 /*
-  Rows that occur follow the definition, up to the rounding of the type. The other rows keep every
-  bit.
+  Rows that occur follow the definition, except for the rounding of the type. All other rows keep
+  every bit.
 */
 static void check_table(const shape *s, const problem *before, const problem *after, int t)
 {
@@ -147,7 +147,7 @@ static void check_table(const shape *s, const problem *before, const problem *af
   free(occurs);
 }
 
-/* As the width grows, all combinations of pooling, weights and type occur. */
+/* As the width grows, all combinations of pooling, weights and type are used. */
 static shape shape_of(int dim, int kind)
 {
   const int n = dim + 5 * kind;
@@ -181,8 +181,9 @@ static void check_definition(int step)
 }
 
 /*
-  The stand-in for a GPU is slow, so its build sets TRS_FEW and tests every seventh width, which
-  covers each remainder modulo 2, 4 and 8. An ordinary build tests the CPU's kernels at every width.
+  The stand-in for a GPU is slow. So its build sets TRS_FEW and tests only every seventh width,
+  which includes each remainder modulo 2, 4 and 8. Other builds test the CPU's kernels at every
+  width.
 */
 static void test_definition(void **state)
 {
@@ -192,7 +193,7 @@ static void test_definition(void **state)
   for (int i = 0; (ops = trs_hosted(i)); i++) check_definition(few ? 7 : i == 0 ? 1 : 3);
 }
 
-/* --- the same bits --- */
+/* --- equal bits --- */
 
 static void assert_same(const problem *a, const problem *b, const char *states)
 {
@@ -208,7 +209,7 @@ static void assert_same(const problem *a, const problem *b, const char *states)
   }
 }
 
-/* isa "best" is the processor's best instruction set. */
+/* If isa is "best", the processor's best instruction set is used. */
 static void run_with(const shape *s, const char *isa, int threads, problem *p)
 {
   make_problem(s, p);
@@ -241,9 +242,9 @@ static void test_instruction_sets(void **state)
 }
 
 /*
-  With few rows and many ids, runs of one row span several threads' parts. In the larger batches,
-  all threads group one table's rows together. The last shape's rows do not fit on the stack, and
-  threads work on both tables at a time.
+  With few rows and many ids, the ids of one row extend over the parts of several threads. In the
+  larger batches, all threads together group the rows of one table. The rows of the last shape do
+  not fit on the stack, and threads work on both tables at the same time.
 */
 static void test_threads(void **state)
 {
@@ -272,8 +273,8 @@ static void test_threads(void **state)
 /* --- other ways to the same result --- */
 
 /*
-  Rows that were listed ahead equal the rows of the gradients. The gradient call may then omit its
-  list.
+  Rows that were listed ahead equal the rows of the gradients. The call for gradients then need not
+  list rows again.
 */
 static void check_listed_rows(problem *p, const int64_t *begin, const int64_t *rows, const float *row_grad)
 {
@@ -298,8 +299,8 @@ static void check_listed_rows(problem *p, const int64_t *begin, const int64_t *r
 }
 
 /*
-  Row gradients first, then an update of these rows, as in data_parallel, gives the bits of the
-  fused backward pass.
+  Compute row gradients first and then update these rows, as in data_parallel. This gives the same
+  bits as the fused backward.
 */
 static void check_row_gradients(void)
 {
@@ -349,8 +350,8 @@ static void test_row_gradients(void **state)
 enum { BEFORE = 5, BEHIND = 9 };
 
 /*
-  Put the problem's batch in the middle of a longer one. The other values are row 0, which the call
-  must not touch.
+  Move the problem's batch into the middle of a longer batch. The other values are row 0, which the
+  call must not change.
 */
 static void widen(problem *p)
 {
@@ -358,7 +359,7 @@ static void widen(problem *p)
   int64_t *values = memory(n + BEFORE + BEHIND, sizeof(*values));
   float *weights = memory(n + BEFORE + BEHIND, sizeof(*weights));
 
-  /* the ids beside the batch are 0, with weight 1 */
+  /* the ids before and after the batch are 0, with weight 1 */
   for (int64_t i = 0; i < n + BEFORE + BEHIND; i++) weights[i] = 1.0f;
   memcpy(values + BEFORE, p->values, (size_t)n * sizeof(*values));
   if (p->weights) memcpy(weights + BEFORE, p->weights, (size_t)n * sizeof(*weights));
@@ -405,7 +406,7 @@ static void test_parts(void **state)
     }
 }
 
-/* Distinct ids of a table whose values do not begin at 0. */
+/* Find the distinct ids of a table whose values do not begin at index 0. */
 static void test_unique_of_a_part(void **state)
 {
   enum { FIRST = 4, N = 9 };
@@ -434,8 +435,8 @@ static void test_unique_of_a_part(void **state)
 enum { MOST_LISTS = 5, MOST_TABLES = 3, LONGEST = 40 };
 
 /*
-  Draw ascending rows of a table with `rows` rows, one in `sparse` of them, possibly with a row
-  outside the table at either end. Return the number of rows.
+  Draw ascending rows from a table of `rows` rows, one row in `sparse`. Some lists also begin or end
+  with a row outside of the table. Returns the number of rows.
 */
 static int64_t draw_list(uint64_t seed, int64_t rows, int sparse, int64_t *list)
 {
@@ -449,8 +450,8 @@ static int64_t draw_list(uint64_t seed, int64_t rows, int sparse, int64_t *list)
 }
 
 /*
-  The merged list is ordered by table, row and list. Rows outside the table come last, in any order.
-  Each entry has its own place.
+  The merged list is ordered by table, row and list. Rows outside of their table come last, in any
+  order. The entries' places are all different.
 */
 static void check_merged(int n_tables, const TrsTbeTable *table, int n_lists, const int64_t *begin,
                          const int64_t *rows, const int64_t *keys, const int64_t *index)
@@ -498,7 +499,7 @@ static void test_merge_rows(void **state)
   }
 }
 
-/* Rows outside the table have no effect. */
+/* Rows outside of the table have no effect. */
 static void test_strangers(void **state)
 {
   enum { N = 4, DIM = 5 };
@@ -526,7 +527,9 @@ static void test_strangers(void **state)
   }
 }
 
-/* Rows that are picked from a table, in any order, are rounded with the table's random bits. */
+/*
+  Rows that are selected from a table in any order are rounded with the random bits of the table.
+*/
 static void check_rounding_of_picked(const uint16_t *whole, const float *grad, TrsWorkspace workspace,
                                      const TrsSparseOptimizerArgs *args, TrsTbeTable table)
 {
@@ -547,8 +550,8 @@ static void check_rounding_of_picked(const uint16_t *whole, const float *grad, T
 }
 
 /*
-  A table of rows x dim, and its column or row halves as shards, are rounded with the same random
-  bits.
+  A table of rows x dim, and shards with half of its columns or rows, are rounded with the same
+  random bits.
 */
 static void check_rounding_by_shards(void)
 {
@@ -602,8 +605,8 @@ static void test_rounding_by_shards(void **state)
 enum { DRAW_ROWS = 1000, DRAW_COLUMNS = 100, DRAWS = DRAW_ROWS * DRAW_COLUMNS };
 
 /*
-  Store x into every element of a table (0 - 1 * -x). up[i] is 1 if element i was rounded away from
-  zero.
+  Store x into every element of a table, by the step 0 - 1 * -x. up[i] is 1 if element i was rounded
+  away from zero.
 */
 static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, uint8_t *up)
 {
@@ -631,7 +634,8 @@ static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, ui
                                        &(TrsRowGradients){DRAW_ROWS, rows, NULL, grad, DRAW_COLUMNS}, &args));
   for (int i = 0; i < DRAWS; i++) {
     const float found = dtype == TRS_FP16 ? TrsHalfToFloat(weight[i]) : TrsBf16ToFloat(weight[i]);
-    assert_true(fabsf(found - x) < spacing); /* a neighbour of x; x itself if it has a code */
+    /* the result is a neighbour of x, or x itself if x has a code */
+    assert_true(fabsf(found - x) < spacing);
     up[i] = fabsf(found) > fabsf(x);
   }
   assert_petsc_ok(ops->workspace_destroy(&workspace));
@@ -639,21 +643,21 @@ static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, ui
   free(grad);
 }
 
-/* The share of ones in n draws with probability p is within 4 standard deviations. */
+/* The fraction of ones in n draws with probability p must be within 4 standard deviations. */
 static void assert_share(int64_t ones, int64_t n, double p)
 {
   assert_close((double)ones / (double)n, p, 4.0 * sqrt(p * (1.0 - p) / (double)n), 0.0);
 }
 
 /*
-  x = (lo + p (hi - lo)) is rounded up with probability p. Neighbours, other steps and other seeds
-  are drawn independently.
+  x = lo + p (hi - lo) is rounded up with probability p. Neighbouring elements, other steps and
+  other seeds are drawn independently.
 */
 static void check_draws(TrsDType dtype, float x, double p)
 {
   uint8_t *up = memory(DRAWS, 1), *again = memory(DRAWS, 1), *later = memory(DRAWS, 1),
           *seeded = memory(DRAWS, 1);
-  const double q = p * p + (1.0 - p) * (1.0 - p); /* two independent draws agree */
+  const double q = p * p + (1.0 - p) * (1.0 - p); /* probability that two independent draws agree */
   int64_t ones = 0, column = 0, row = 0, step = 0, seed = 0;
 
   round_table(dtype, x, 1, 1, up);
@@ -699,7 +703,7 @@ static void test_stochastic_rounding(void **state)
   for (int i = 0; (ops = trs_hosted(i)); i++) check_stochastic_rounding(getenv("TRS_FEW") ? 2 : 1);
 }
 
-/* Once the workspace has grown, a step allocates nothing. */
+/* As soon as the workspace is large enough, a step allocates nothing. */
 static void test_no_allocation(void **state)
 {
   const shape s = shape_of(64, 2);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of host rows, on every backend that has one. FBGEMM's LRU and LFU caches are the golden
-  data for the ids that each batch inserts and evicts, and for the counters. Eviction order, locks
-  and write-back are computed by hand. Lookups and updates with any cache give the same bits as
-  without, also if the next batch is prefetched before this batch's update.
+  Tests the cache of host rows, on every backend that has one. The inserted and evicted ids of each
+  batch, and the counters, are compared with golden data of FBGEMM's LRU and LFU caches. The order
+  of evictions, locks and write-back are compared with results computed by hand. Lookups and updates
+  have the same bits with any cache as without a cache, even if the next batch is prefetched before
+  this batch's update.
 */
 #include "compute/compute_ops.h"
 #include "core/random.h"
@@ -111,7 +112,7 @@ static void free_batch(batch *b)
   release(&b->held);
 }
 
-/* A cached table of one column. Row r holds the number r, and the weights are in host memory. */
+/* A cached table of one column in host memory. Row r holds the number r. */
 typedef struct {
   TrsTbeTable table;
   TrsTbeFeature feature;
@@ -150,8 +151,8 @@ static void prefetch(numbers *x, batch *b, int lock)
 }
 
 /*
-  Set resident[id] for each cached id. Each cached id's line is in its set and holds its row, and no
-  other line does.
+  Set resident[id] for each cached id. The line of each cached id is in the id's set and holds its
+  row. No other line holds it.
 */
 static void residents(const numbers *x, char *resident)
 {
@@ -175,7 +176,7 @@ static void residents(const numbers *x, char *resident)
   free(lines);
 }
 
-/* Each id's location is its line, or -1 if the id is not cached. */
+/* The location of an id is its line, or -1 if the id is not cached. */
 static void check_locations(const numbers *x, const batch *b, const int64_t *ids, const char *resident)
 {
   int64_t *tag = (int64_t *)on_host(x->cache.tag, x->cache.n_sets * TRS_CACHE_WAYS * 8);
@@ -192,7 +193,7 @@ static void check_locations(const numbers *x, const batch *b, const int64_t *ids
 
 /* --- golden --- */
 
-/* The ids whose state changed from `from` to `to` are the file's ids. */
+/* The ids whose state changed from `from` to `to` are the ids in the golden file. */
 static void check_list(hid_t group, const char *what, int step, int64_t rows, const char *before,
                        const char *after, int from, int to)
 {
@@ -293,7 +294,7 @@ static void test_golden(void **state)
   on_backends(golden);
 }
 
-/* --- by hand --- */
+/* --- results by hand --- */
 
 static void run_batch(numbers *x, int64_t n, const int64_t *ids, char *resident)
 {
@@ -314,16 +315,17 @@ static void order_lru(void)
 
   new_numbers(&x, TRS_CACHE_LRU, 1, 80);
   for (int i = 0; i < 40; i++) ids[i] = 39 - i;
-  run_batch(&x, 40, ids, resident); /* 40 ids, ascending, for 32 lines: 32..39 find none */
+  run_batch(&x, 40, ids, resident); /* 40 ascending ids for 32 lines: ids 32..39 get no line */
   for (int i = 0; i < 40; i++) assert_int_equal(resident[i], i < 32);
   ids[0] = 3;
   ids[1] = 70;
   ids[2] = 71;
-  run_batch(&x, 3, ids, resident); /* 3 stays; ways 0 and 1, the oldest and lowest, are evicted */
+  /* 3 stays; ways 0 and 1 are the oldest and lowest, so they are evicted */
+  run_batch(&x, 3, ids, resident);
   assert_true(!resident[0] && !resident[1] && resident[2] && resident[3] && resident[70] && resident[71]);
   ids[0] = 0;
   ids[1] = 1;
-  run_batch(&x, 2, ids, resident); /* next oldest are 2 and 4; 3 was used later */
+  run_batch(&x, 2, ids, resident); /* 2 and 4 are now the oldest; 3 was used later */
   assert_true(!resident[2] && resident[3] && !resident[4] && resident[5]);
   free_numbers(&x);
 }
@@ -336,22 +338,26 @@ static void order_lfu(void)
 
   new_numbers(&x, TRS_CACHE_LFU, 1, 80);
   for (int i = 0; i < 64; i++) ids[i] = i / 2;
-  run_batch(&x, 64, ids, resident); /* 0..31, twice each */
+  run_batch(&x, 64, ids, resident); /* ids 0..31, twice each */
   ids[0] = 50;
-  run_batch(&x, 1, ids, resident); /* one use is fewer than two: not inserted */
+  /* the new id has one use, which is fewer than two, so it is not inserted */
+  run_batch(&x, 1, ids, resident);
   assert_true(!resident[50]);
-  run_batch(&x, 1, ids, resident); /* two uses each: the new id wins, the lowest way is evicted */
+  /* both have two uses: the new id is inserted, and the lowest way is evicted */
+  run_batch(&x, 1, ids, resident);
   assert_true(resident[50] && !resident[0] && resident[1]);
   ids[0] = ids[1] = ids[2] = 60;
   ids[3] = 61;
   ids[4] = 0;
-  run_batch(&x, 5, ids, resident); /* 0 and 60 have 3 uses, the lower id is first; 61 has 1 */
+  /* 0 and 60 have 3 uses, and the lower id comes first; 61 has 1 use */
+  run_batch(&x, 5, ids, resident);
   assert_true(resident[0] && resident[60] && !resident[61] && !resident[50] && !resident[1] && resident[2]);
   free_numbers(&x);
 }
 
 /*
-  Counters of one call: 40 evicts 0, which the same batch hit, and 41 finds no line. Source: cache.h
+  Counters of one call: 40 evicts 0, which the same batch had found, and 41 gets no line. Source:
+  cache.h
 */
 static void counters_lfu(void)
 {
@@ -361,7 +367,7 @@ static void counters_lfu(void)
 
   new_numbers(&x, TRS_CACHE_LFU, 1, 80);
   for (int i = 0; i < 32; i++) ids[i] = i;
-  run_batch(&x, 32, ids, resident); /* 0..31, once each */
+  run_batch(&x, 32, ids, resident); /* ids 0..31, once each */
   was = (int64_t *)on_host(x.cache.counters, TRS_CACHE_N_COUNTERS * 8);
   ids[32] = ids[33] = ids[34] = 40;
   ids[35] = 41;
@@ -400,7 +406,10 @@ static int64_t locks_of(const numbers *x)
   return sum;
 }
 
-/* Lines of batches in flight are not evicted. If two batches lock a line, both must release it. */
+/*
+  Lines of batches in flight are not evicted. If two batches lock a line, both must unlock it before
+  it can be evicted.
+*/
 static void locks(void)
 {
   int64_t first[33], second[] = {5, 40, 41, 5, -1};
@@ -410,13 +419,14 @@ static void locks(void)
   batch a, b, c;
 
   new_numbers(&x, TRS_CACHE_LRU, 1, 80);
-  for (int i = 0; i < 33; i++) first[i] = i % 32; /* 0 occurs twice, but locks once */
+  /* 0 occurs twice, but it locks its line only once */
+  for (int i = 0; i < 33; i++) first[i] = i % 32;
   a = new_batch(33, first);
   b = new_batch(5, second);
   c = new_batch(2, second + 1);
   prefetch(&x, &a, 1);
   assert_int_equal(locks_of(&x), 32);
-  prefetch(&x, &b, 1); /* all lines are locked: 40 and 41 find none */
+  prefetch(&x, &b, 1); /* all lines are locked, so 40 and 41 get no line */
   assert_int_equal(locks_of(&x), 33);
   residents(&x, resident);
   assert_true(!resident[40] && !resident[41]);
@@ -428,11 +438,11 @@ static void locks(void)
   assert_int_equal(counters[TRS_CACHE_CONFLICT_MISSES], 2);
   assert_petsc_ok(compute->cache_release(NULL, &x.cache, 33, a.held));
   assert_int_equal(locks_of(&x), 1);
-  prefetch(&x, &c, 0); /* evicts the oldest unlocked ids, 0 and 1 */
+  prefetch(&x, &c, 0); /* this evicts 0 and 1, the oldest ids that are not locked */
   residents(&x, resident);
   assert_true(resident[40] && resident[41] && resident[5] && !resident[0] && !resident[1]);
   assert_petsc_ok(compute->cache_locate(NULL, workspace, &x.cache, &x.tbe, &b.input, b.locations));
-  /* now found; -1 is checked as 0, which is absent */
+  /* 40 and 41 are found now; for -1 the check uses 0, which is absent */
   check_locations(&x, &b, (const int64_t[]){5, 40, 41, 5, 0}, resident);
   assert_petsc_ok(compute->cache_release(NULL, &x.cache, 5, b.held));
   assert_int_equal(locks_of(&x), 0);
@@ -450,8 +460,8 @@ static void test_locks(void **state)
 }
 
 /*
-  The cached line holds the valid value. It is written back if another row takes the line, and on
-  request. If the line is dropped, the value is lost.
+  The cached line has the current value. It is written back if another row takes the line, or if the
+  caller asks for it. If the line is dropped, the value is lost.
 */
 static void write_back(void)
 {
@@ -485,7 +495,7 @@ static void write_back(void)
   assert_petsc_ok(device->zero(x.cache.tag, n_lines * 8, NULL));
   assert_petsc_ok(device->zero(x.cache.stamp, n_lines * 8, NULL));
   assert_petsc_ok(compute->cache_write_back(NULL, workspace, &x.cache, &x.tbe));
-  run_batch(&x, 32, others, resident); /* also checks that lines equal the table's rows */
+  run_batch(&x, 32, others, resident); /* this also checks that the lines equal the table's rows */
   for (int i = 0; i < 32; i++) assert_true(home[others[i]] == (float)others[i]);
   free_numbers(&x);
 }
@@ -586,7 +596,7 @@ static law_batch new_law_batch(int step, int weighted)
       for (int k = 0; k < length; k++, n++) {
         const uint32_t word = draw(1000 + (uint64_t)step, n);
         values[n] = word % 17 == 0 ? -1 : (int64_t)(word % (uint32_t)law_rows[law_features[f].table]);
-        if (word % 53 == 0) values[n] = 1000; /* outside the table */
+        if (word % 53 == 0) values[n] = 1000; /* not a row of the table */
         if (word % 3 == 0) values[n] %= 5;    /* some ids are frequent */
         weights[n] = (float)(word % 8) / 4.0f;
       }
@@ -697,9 +707,10 @@ static void obey(const law *how)
   }
 #undef PREFETCH
   counters = (int64_t *)on_host(cache.counters, TRS_CACHE_N_COUNTERS * 8);
-  assert_true(counters[TRS_CACHE_UNIQUE_MISSES] > 2 * TRS_CACHE_WAYS); /* lines were reused */
+  /* lines were used by several rows */
+  assert_true(counters[TRS_CACHE_UNIQUE_MISSES] > 2 * TRS_CACHE_WAYS);
   assert_true(counters[TRS_CACHE_UNIQUE] > counters[TRS_CACHE_UNIQUE_MISSES]);
-  assert_true(counters[TRS_CACHE_CONFLICT_MISSES] > 0); /* some ids found no line */
+  assert_true(counters[TRS_CACHE_CONFLICT_MISSES] > 0); /* some ids got no line */
   assert_petsc_ok(compute->cache_write_back(NULL, workspace, &cache, &cached.tbe));
   assert_petsc_ok(device->stream_synchronize(NULL));
   for (int t = 0; t < TABLES; t++)

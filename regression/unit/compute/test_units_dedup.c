@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of FBGEMM's jagged_unique_indices: the unique ids of each table's features, and the
-  place of each id among them.
+  Compares with golden data of FBGEMM's jagged_unique_indices: the unique ids of the features of
+  each table, and the index of each id among them.
 */
 #include "golden_h5.h"
 #include "hosted_compute.h"
@@ -13,7 +13,7 @@ static void one_group(hid_t group, const char *name, void *context)
   const int64_t stride = (int64_t)golden_number(group, "stride", 0.0);
   int64_t n_bags = 0, n_values = 0, n_unique = 0, n_begin = 0;
   int32_t *lengths = golden_int32(group, "in/lengths", &n_bags);
-  /* each table's features */
+  /* the features of each table */
   int64_t *values = golden_int64(group, "in/values", &n_values),
           *table_begin = golden_int64(group, "in/hash_size_offsets", &n_begin);
   int64_t *golden_unique = golden_int64(group, "out/unique_indices", &n_unique),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of FBGEMM and TorchRec: permute, split, bucketize and offsets of jagged tensors, on
-  every instruction set.
+  Compares with golden data of FBGEMM and TorchRec: permute, split, bucketize and offsets of jagged
+  tensors, on every instruction set.
 */
 #include "golden_h5.h"
 #include "hosted_compute.h"
@@ -32,7 +32,7 @@ static TrsJagged jagged_read(hid_t group, const char *folder)
   return jagged;
 }
 
-/* Memory for a result, filled with a value that no result contains. */
+/* Memory for a result. It is filled with a value that no result contains. */
 static TrsJagged jagged_room(int64_t n_bags, int64_t n_values, PetscBool weighted)
 {
   TrsJagged jagged = {.lengths = malloc(((size_t)n_bags + 1) * sizeof(int32_t)),
@@ -71,7 +71,7 @@ static void check_permutation(const TrsJagged *in, int n_in, int64_t stride, int
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(compute->permute_blocks(NULL, workspace, n_in, begin, n_out, permutation, in, &out));
   assert_same(&out, expected);
-  places.values = NULL; /* instead of values, their places */
+  places.values = NULL; /* permute the indices of the values instead of the values */
   places.weights = NULL;
   memset(out.values, 0x55, (size_t)expected->n_values * sizeof(int64_t));
   assert_petsc_ok(compute->permute_blocks(NULL, workspace, n_in, begin, n_out, permutation, &places, &out));
@@ -97,7 +97,7 @@ static void check_permute(hid_t group, const TrsJagged *in, int n_keys, int64_t 
   jagged_free(&expected);
 }
 
-/* A split is a permutation of consecutive blocks. */
+/* A split is tested as a permutation of consecutive blocks. */
 static void check_split(hid_t group, const TrsJagged *in, int n_keys, int64_t stride)
 {
   int64_t n = 0, *segments = golden_attribute_int64(group, "segments", &n);
@@ -119,7 +119,9 @@ static void check_split(hid_t group, const TrsJagged *in, int n_keys, int64_t st
   free(segments);
 }
 
-/* The positions of ids in their bags, for ids that bucketizing moved to these places. */
+/*
+  Compute the positions of ids in their bags. places has the index to which bucketize moved each id.
+*/
 static void check_positions(hid_t group, const TrsJagged *in, const int64_t *places)
 {
   int64_t *golden = golden_int64(group, "out/pos", NULL);
@@ -130,7 +132,7 @@ static void check_positions(hid_t group, const TrsJagged *in, const int64_t *pla
   free(golden);
 }
 
-/* If FBGEMM keeps global ids, the product's places identify each id. */
+/* If FBGEMM keeps global ids, the result's places identify each id. */
 static void check_bucketize(hid_t group, const TrsJagged *in, int n_keys, int64_t stride)
 {
   const int n_buckets = (int)golden_number(group, "my_size", 0.0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of FBGEMM's fused optimizers: pooled lookup, backward pass and update of one table,
-  step by step, on every instruction set. The same steps also run with row gradients and given rows,
-  as in data_parallel.
+  Compares with golden data of FBGEMM's fused optimizers: pooled lookup, backward and update of one
+  table, step by step, on every instruction set. The same steps also run with row gradients and
+  given rows, as in data_parallel.
 */
 #include "golden_h5.h"
 #include "hosted_compute.h"
@@ -95,7 +95,7 @@ static void run_free(run *r)
   free(r->table.state[1]);
 }
 
-/* The name of a data set of step s, for example "in/indices0". */
+/* The name of a dataset of step s, for example "in/indices0". */
 static const char *of_step(const char *name, int step)
 {
   static char path[64];
@@ -112,13 +112,14 @@ static void assert_near(const run *r, const char *what, const float *found, cons
   for (int64_t i = 0; i < n; i++) {
     const double difference = fabs((double)found[i] - expected[i]);
 
-    if (!(difference <= 2e-6 * (1.0 + fabs(expected[i])))) /* units_optim's tolerance */
+    /* the tolerance of the golden file units_optim */
+    if (!(difference <= 2e-6 * (1.0 + fabs(expected[i]))))
       fail_msg("%s: %s[%d] is %.9g, expected %.9g", what, path, (int)i, (double)found[i], expected[i]);
   }
   free(expected);
 }
 
-/* As in data_parallel, sum the rows' gradients first, then update the rows. */
+/* As in data_parallel, first sum the gradients of each row, then update the rows. */
 static void update_in_two_steps(run *r, const TrsTbeInput *input, const float *grad)
 {
   int64_t begin[2] = {0}, *rows = calloc((size_t)input->n_values + 1, sizeof(*rows));
@@ -148,7 +149,10 @@ static void one_step(run *r, const char *name, int step, PetscBool two_steps)
   assert_petsc_ok(compute->tbe_forward(NULL, r->workspace, &r->tbe, &input, TrsFloats(out, r->dim)));
   assert_near(r, name, out, of_step("out/output", step));
   r->args.step = step + 1;
-  /* src/RULES.md, rule A9: gradients are clamped before the kernels, as in train/dense_work.c */
+  /*
+    src/RULES.md, rule A9: train/dense_work.c clamps gradients before the kernels run, and so does
+    this test
+  */
   if (r->max_gradient > 0.0f)
     assert_petsc_ok(compute->clamp_matrix(NULL, input.batch, r->dim, r->max_gradient, grad, r->dim));
   if (two_steps)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST isas: portable avx2 */
 /*
-  Golden data of TorchRec's PositionWeightedModuleCollection: weights by position, their gradients,
-  and both with sum pooling.
+  Compares with golden data of TorchRec's PositionWeightedModuleCollection: weights by position,
+  their gradients, and both together with sum pooling.
 */
 #include "golden_h5.h"
 #include "hosted_compute.h"
@@ -49,7 +49,8 @@ static void check_gradients(const Case *c, hid_t group, const char *stem, const 
 }
 
 /*
-  Sum pooling with these weights: the lookup, and the gradients of the weights and of the tables.
+  Check sum pooling with these weights: the lookup, and the gradients of the weights and of the
+  tables.
 */
 static void check_pooled(const Case *c, hid_t group)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of FBGEMM and TorchRec: exchange codecs and quantised rows byte for byte, and lookups
-  of quantised tables, on every instruction set.
+  Compares with golden data of FBGEMM and TorchRec: codecs of exchanges and quantised rows byte for
+  byte, and lookups of quantised tables, on every instruction set.
 */
 #include "compute/compute_ops.h"
 #include "dequantise.h"
@@ -92,7 +92,7 @@ static TrsDType dtype_named(const char *name)
   return TRS_FP32;
 }
 
-/* Quantise table t and compare its rows. The caller must free the result. */
+/* Quantise table t and compare its rows. The caller must free the returned rows. */
 static void *check_table(hid_t group, const char *name, TrsDType dtype, int t, int64_t shape[2])
 {
   char path[64];
