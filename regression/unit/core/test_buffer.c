@@ -33,9 +33,10 @@ static void test_alloc(void **state)
     assert_petsc_ok(TrsAlloc(sizes[i], 1, &bytes));
     assert_non_null(bytes);
     assert_int_equal((uintptr_t)bytes % 64, 0);
-    if (sizes[i] >= 4 << 20) assert_int_equal((uintptr_t)bytes % (2 << 20), 0); /* huge pages */
+    /* large blocks use huge pages */
+    if (sizes[i] >= 4 << 20) assert_int_equal((uintptr_t)bytes % (2 << 20), 0);
     for (int64_t k = 0; k < sizes[i]; k += 61) assert_int_equal(bytes[k], 0);
-    memset(bytes, 0xAB, (size_t)sizes[i]); /* up to its last byte */
+    memset(bytes, 0xAB, (size_t)sizes[i]); /* all bytes up to the last can be written */
     assert_true(held() == before + sizes[i]);
     assert_petsc_ok(TrsFree(&bytes));
     assert_null(bytes);
@@ -53,7 +54,7 @@ static void test_alloc_fails(void **state)
                      TRS_ERR_MEMORY); /* the product overflows */
   assert_petsc_error(TrsAlloc(-1, 1, &numbers), TRS_ERR_MEMORY);
   assert_petsc_error(TrsAlloc((int64_t)1 << 46, sizeof(*numbers), &numbers),
-                     TRS_ERR_MEMORY); /* 512 TiB: larger than the address space */
+                     TRS_ERR_MEMORY); /* 512 TiB is larger than the address space */
   assert_non_null(strstr(TrsErrorMessage(), "562949953421312 bytes"));
   assert_null(numbers);
   TrsErrorClear();
@@ -70,13 +71,15 @@ static void test_buffer(void **state)
   assert_petsc_ok(TrsBufferReserve(&buffer, 1000, PETSC_FALSE));
   assert_int_equal(buffer.capacity_bytes, 1000);
   memset(buffer.data, 7, 1000);
-  assert_petsc_ok(TrsBufferReserve(&buffer, 1001, PETSC_TRUE)); /* grows at least by half */
+  /* the buffer grows at least by half of its size */
+  assert_petsc_ok(TrsBufferReserve(&buffer, 1001, PETSC_TRUE));
   assert_int_equal(buffer.capacity_bytes, 1500);
   for (int i = 0; i < 1000; i++) assert_int_equal(((unsigned char *)buffer.data)[i], 7);
-  assert_petsc_ok(TrsBufferReserve(&buffer, 5 << 20, PETSC_TRUE)); /* from the heap to a mapping */
+  /* the buffer moves from the heap to a mapping */
+  assert_petsc_ok(TrsBufferReserve(&buffer, 5 << 20, PETSC_TRUE));
   for (int i = 0; i < 1000; i++) assert_int_equal(((unsigned char *)buffer.data)[i], 7);
   assert_true(allocations() == n + 3);
-  /* never shrinks, never allocates again */
+  /* a buffer never shrinks, so it need not be allocated again */
   assert_petsc_ok(TrsBufferReserve(&buffer, 100, PETSC_FALSE));
   assert_int_equal(buffer.capacity_bytes, 5 << 20);
   assert_true(allocations() == n + 3 && held() == before + (5 << 20));
@@ -88,10 +91,13 @@ static void test_buffer(void **state)
   assert_petsc_ok(TrsBufferFree(&buffer));
 }
 
-/* A block keeps the purpose of its allocation, even if another purpose is set when it is freed. */
+/*
+  A block counts for the purpose for which it was allocated, even if another purpose is set when it
+  is freed.
+*/
 static void test_kinds(void **state)
 {
-  static const int64_t sizes[] = {100, 5 << 20}; /* heap, mapping */
+  static const int64_t sizes[] = {100, 5 << 20}; /* sizes of a block on the heap and of a mapping */
   int64_t before[TRS_N_MEMORY_KINDS], now[TRS_N_MEMORY_KINDS];
   char *states = NULL;
 

@@ -5,7 +5,7 @@
 #include "trs_test.h"
 
 /*
-  For all delays, the error is at most half of the quickest round; with symmetric delays it is 0.
+  For all delays, the error is at most half of the quickest round. If delays are symmetric, it is 0.
 */
 static void test_best(void **state)
 {
@@ -24,12 +24,12 @@ static void test_best(void **state)
   assert_close(found.at_s, read[1], 0, 0);
   found = TrsClockBest(1, sent, read, received);
   assert_close(found.offset_s, offset_s, (there_s[0] + back_s[0]) / 2 + 1e-9, 0);
-  /* the slow way to the other rank looks like an offset */
+  /* the message to the other rank is slow, which looks like an offset */
   assert_true(found.offset_s - offset_s > 2e-3);
 }
 
 /*
-  A clock that runs fast by 20 us per second is corrected between the comparisons, and keeps its
+  A clock that gains 20 us per second is corrected between the comparisons, and its times keep their
   order outside of them.
 */
 static void test_drift(void **state)
@@ -49,13 +49,13 @@ static void test_drift(void **state)
     assert_true(found_s > before_s);
     before_s = found_s;
   }
-  /* only one comparison */
+  /* there is only one comparison */
   assert_close(TrsClockToRank0(&first, &first, first.at_s + 5), start_s + 5, 1e-9, 0);
 }
 
 /*
-  If two comparisons are closer together than their accuracy, times keep their order and their
-  distance.
+  If the time between two comparisons is shorter than their accuracy, times keep their order and
+  their distance.
 */
 static void test_close_comparisons(void **state)
 {
@@ -72,7 +72,10 @@ static void test_close_comparisons(void **state)
   }
 }
 
-/* Ranks of one host share a clock. The measured offset is at most half a round, and 0 on rank 0. */
+/*
+  Ranks of one host share a clock. The measured offset is at most half a round, and it is 0 on rank
+  0.
+*/
 static void test_measure(void **state)
 {
   const double before_s = TrsClock();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Expected codes and texts are written by hand, from the table of exit codes. */
+/* Expected codes and texts are written by hand from the documented table of exit codes. */
 #include "core/names.h"
 #include "trs_test.h"
 
@@ -44,7 +44,7 @@ static void test_exit_status(void **state)
   assert_int_equal(TrsExitStatus(PETSC_ERR_LIB), 70);
 }
 
-/* PETSc 3.18 returns other codes for failed allocations. */
+/* PETSc 3.18 returns different codes for failed allocations. */
 static void test_no_memory(void **state)
 {
   char *data = NULL;
@@ -64,7 +64,7 @@ static void test_agree(void **state)
   TrsErrorClear();
   assert_petsc_ok(TrsAgree(PETSC_COMM_WORLD, PETSC_SUCCESS));
   for (int failing = 0; failing < trs_size();
-       failing++) { /* all ranks from `failing` on fail; the lowest rank's error is reported */
+       failing++) { /* all ranks from `failing` on fail, and the lowest rank's error is reported */
     PetscErrorCode ierr = PETSC_SUCCESS;
     char text[32], expected[32];
 
@@ -78,7 +78,7 @@ static void test_agree(void **state)
   assert_petsc_ok(TrsAgree(PETSC_COMM_WORLD, PETSC_SUCCESS));
 }
 
-/* Long texts are truncated, not lost. */
+/* Long texts are cut off, but not lost. */
 static void test_agree_long(void **state)
 {
   char text[5000];
@@ -93,7 +93,7 @@ static void test_agree_long(void **state)
   TrsErrorClear();
 }
 
-/* Run TrsErrorFinish() with stderr in a pipe, and store rank 0's output in `text`. */
+/* Run TrsErrorFinish() with stderr redirected to a pipe, and store rank 0's output in `text`. */
 static int finish(PetscErrorCode ierr, char *text, size_t n)
 {
   int pipe_fd[2], saved = dup(2), status;
@@ -126,12 +126,12 @@ static void test_finish(void **state)
 
   ierr = trs_rank() == last ? fail_with(TRS_ERR_DATA, "bad \033[2J row") : PETSC_SUCCESS;
   assert_int_equal(finish(TrsAgree(MPI_COMM_WORLD, ierr), text, sizeof(text)), 65);
-#if defined(NDEBUG) /* a Debug build adds the traceback */
+#if defined(NDEBUG) /* a Debug build adds a traceback */
   assert_string_equal(text, trs_rank() == 0 ? "trshard: error: bad \\x1b[2J row\n" : "");
 #endif
 
   ierr = trs_rank() == last ? fail_with(PETSC_ERR_LIB, "surprise")
-                            : PETSC_SUCCESS; /* the other ranks have succeeded */
+                            : PETSC_SUCCESS; /* the other ranks succeed */
   assert_int_equal(finish(ierr, text, sizeof(text)), 70);
 #if defined(NDEBUG)
   assert_string_equal(text,
@@ -144,14 +144,15 @@ static void test_escape(void **state)
   char out[64];
 
   (void)state;
-  TrsNameEscape("plain \xC3\xA9 \xE2\x82\xAC", out, sizeof(out)); /* e acute, euro sign */
+  /* e with acute accent, and euro sign */
+  TrsNameEscape("plain \xC3\xA9 \xE2\x82\xAC", out, sizeof(out));
   assert_string_equal(out, "plain \xC3\xA9 \xE2\x82\xAC");
   TrsNameEscape("a\033b\rc\td\x7F", out, sizeof(out));
   assert_string_equal(out, "a\\x1bb\\x0dc\\x09d\\x7f");
   TrsNameEscape("a\nb", out, sizeof(out));
   assert_string_equal(out, "a\n  b");
   TrsNameEscape("\xE2\x80\xAEx \xC0\x80 \xFF", out,
-                sizeof(out)); /* right-to-left override, overlong 0, no UTF-8 */
+                sizeof(out)); /* right-to-left override, overlong 0, and bytes that are not UTF-8 */
   assert_string_equal(out, "\\xe2\\x80\\xaex \\xc0\\x80 \\xff");
   TrsNameEscape("0123456789", out, 5);
   assert_string_equal(out, "0123");
@@ -165,7 +166,7 @@ static void test_distance(void **state)
   assert_int_equal(TrsNameDistance("kitten", "sitting"), 3); /* the textbook's example */
   assert_int_equal(TrsNameDistance("", "abc"), 3);
   assert_int_equal(TrsNameDistance("ABC", "abc"), 0);
-  assert_int_equal(TrsNameDistance("abcd", "acbd"), 1); /* neighbours swapped */
+  assert_int_equal(TrsNameDistance("abcd", "acbd"), 1); /* two adjacent letters swapped */
   assert_int_equal(TrsNameClosest("-bacth_size", 3, names), 0);
   assert_int_equal(TrsNameClosest("-epoch", 3, names), 2);
   assert_int_equal(TrsNameClosest("x", 0, names), -1);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-static int depth, n_ranges; /* as a tool sees them */
+static int depth, n_ranges; /* the ranges that a profiler sees */
 
 static void count_range(const char *name)
 {
@@ -17,8 +17,8 @@ static void count_range(const char *name)
 }
 
 /*
-  An observer that is set and removed within stages sees equally many begins and ends of ranges, and
-  no nested ranges.
+  An observer may be set and removed within stages. It sees as many ends as begins of ranges, and no
+  nested ranges.
 */
 static void test_observer_sees_whole_ranges(void **state)
 {
@@ -47,7 +47,7 @@ static void sleep_ms(long ms)
   nanosleep(&nap, NULL);
 }
 
-/* Time is added to the entered stage, and only once. */
+/* Time is added to the stage that was entered, and only once. */
 static void test_times(void **state)
 {
   const double start_s = TrsClock();
@@ -65,10 +65,11 @@ static void test_times(void **state)
   assert_int_equal(TrsStageCurrent(), TRS_STAGE_WAIT);
   sleep_ms(10);
   assert_petsc_ok(TrsStageSwitch(before, NULL));
-  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_LOOKUP, &before)); /* into itself */
+  /* a switch from the stage to itself */
+  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_LOOKUP, &before));
   assert_int_equal(before, TRS_STAGE_LOOKUP);
   sleep_ms(5);
-  assert_petsc_ok(TrsStageTimes(seconds, PETSC_FALSE)); /* the running stage counts up to now */
+  assert_petsc_ok(TrsStageTimes(seconds, PETSC_FALSE)); /* the running stage counts until now */
   assert_true(seconds[TRS_STAGE_LOOKUP] >= 0.025 && seconds[TRS_STAGE_WAIT] >= 0.010);
   for (int i = 0; i < TRS_N_STAGES; i++) all += seconds[i];
   assert_true(all <= TrsClock() - start_s + 1e-9 && seconds[TRS_STAGE_OPTIMIZER] == 0);
@@ -88,7 +89,7 @@ static void test_petsc_events(void **state)
   PetscLogEvent event;
 
   (void)state;
-  assert_petsc_ok(TrsEventsRegister()); /* a second call registers nothing */
+  assert_petsc_ok(TrsEventsRegister()); /* a second call registers no more events */
   assert_petsc_ok(PetscLogDefaultBegin());
   for (int i = 0; i < TRS_STAGE_NONE; i++) {
     assert_string_equal(TrsStageName((TrsStage)i), names[i]);

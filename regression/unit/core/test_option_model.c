@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
-/* A checkpoint's model options: their priorities, the refused options, and the written options. */
+/*
+  Tests a checkpoint's model options: their priorities, which options are refused, and which are
+  written.
+*/
 #include "option_specs.h"
 
 static const TrsOptionGroup model_plain = TRS_OPTION_GROUP_OF_MODEL(
@@ -18,7 +21,7 @@ static PetscErrorCode take(TrsOptions options, const char *model)
   return TrsOptionsTakeModel(options, "m.h5", text);
 }
 
-/* Check a table's pooling (an index) and its source. */
+/* Check which pooling a table has (an index) and from which source it comes. */
 static void check_pooling(TrsOptions options, const char *table, int expected, const char *from)
 {
   const char *name, *source;
@@ -32,8 +35,8 @@ static void check_pooling(TrsOptions options, const char *table, int expected, c
 }
 
 /*
-  The user's options have priority, including options for all tables; then the model's option for a
-  table, the model's option for all tables, and the default.
+  The user's options have priority, including options for all tables. Then come the model's option
+  for one table, the model's option for all tables, and the default.
 */
 static void test_take_model(void **state)
 {
@@ -49,7 +52,7 @@ static void test_take_model(void **state)
 
   (void)state;
   assert_petsc_ok(create_in(model_groups, "-batch_size 8", &options));
-  /* -dense_arch has a default, which was read */
+  /* -dense_arch has a default, and its value was read */
   assert_petsc_ok(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
   assert_true(!set && n == 2 && sizes[0] == 512);
   assert_petsc_ok(take(options, model));
@@ -62,7 +65,7 @@ static void test_take_model(void **state)
   assert_string_equal(TrsOptionsModelValue(options, "table", "a", "pooling"), "none");
   assert_string_equal(TrsOptionsModelValue(options, "table", "b", "pooling"), "mean");
   assert_null(TrsOptionsModelValue(options, "table", "b", "init_min"));
-  /* the value comes from a file */
+  /* the value comes from a file, so the error is DATA */
   assert_petsc_error(TrsOptionError(options, "-dense_arch", "wrong"), TRS_ERR_DATA);
   TrsErrorClear();
   assert_petsc_error(TrsOptionError(options, "-batch_size", "wrong"), TRS_ERR_OPTION);
@@ -119,7 +122,8 @@ static void test_model_refused(void **state)
   check_refused("", "-batch_size 3\n", TRS_ERR_DATA, "has -batch_size, which is no option of a model");
   check_refused("", "-unknown 3\n", TRS_ERR_DATA, "has -unknown, which is no option of a model");
   check_refused("", "-rate 2\n", TRS_ERR_DATA, "-rate \"2\" (m.h5): expected");
-  assert_petsc_ok(create_in(model_groups, "", &options)); /* a checkpoint without a model */
+  /* a checkpoint that has no model options */
+  assert_petsc_ok(create_in(model_groups, "", &options));
   assert_petsc_ok(TrsOptionsTakeModel(options, "m.h5", NULL));
   assert_petsc_error(TrsOptionError(options, "-batch_size", "wrong"), TRS_ERR_OPTION);
   assert_null(strstr(TrsErrorMessage(), "m.h5"));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /*
-  Expected values and messages are written by hand, from the interface: names, types, ranges,
-  priorities, and the names that a message must contain.
+  Expected values and messages are written by hand from the documented interface: names, types,
+  ranges, priorities, and the names that a message must contain.
 */
 #include "core/options/option_list.h"
 #include "option_specs.h"
@@ -37,7 +37,7 @@ static void write_file(const char *name, const char *text)
   write_bytes(name, text, strlen(text));
 }
 
-/* Each program run has its own folder, the working directory of all ranks. */
+/* Each run of the program has its own folder, which is the working directory of all ranks. */
 static int enter_folder(void **state)
 {
   char folder[64] = "/tmp/trs_options_XXXXXX";
@@ -84,7 +84,8 @@ static void test_defaults(void **state)
   assert_petsc_ok(create("", &options));
   assert_int_equal(get_int(options, "-batch_size"), 512);
   assert_true(get_int(options, "-cap") == (int64_t)32 << 30);
-  assert_int_equal(get_int(options, "-steps"), -99); /* no default: the caller's value stays */
+  /* the option has no default, so the caller's value stays */
+  assert_int_equal(get_int(options, "-steps"), -99);
   assert_petsc_ok(TrsOptionsGetReal(options, "-rate", &rate, &set));
   assert_true(rate == 0.01 && !set);
   assert_petsc_ok(TrsOptionsGetBool(options, "-drop_last", &flag, &set));
@@ -166,8 +167,9 @@ static void test_files(void **state)
                            "words\"\r\n-data_train x/t.h5\r\n");
   write_file("b.opts", "-batch_size 8\n-title 'say ''hi'' # no comment'\n-small -1");
   assert_petsc_ok(create("-options_file sub/a.opts -options_file b.opts -steps 3", &options));
-  assert_int_equal(get_int(options, "-batch_size"), 8); /* from the later file */
-  assert_int_equal(get_int(options, "-steps"), 3);      /* from the command line, at any position */
+  assert_int_equal(get_int(options, "-batch_size"), 8); /* value from the later file */
+  /* value from the command line, where the option may be at any position */
+  assert_int_equal(get_int(options, "-steps"), 3);
   assert_int_equal(get_int(options, "-small"), -1);
   assert_petsc_ok(TrsOptionsGetString(options, "-title", &text, NULL));
   assert_string_equal(text, "say 'hi' # no comment");
@@ -175,7 +177,7 @@ static void test_files(void **state)
   assert_true(text[0] == '/' && strstr(text, "/sub/x/t.h5"));
   assert_petsc_ok(TrsOptionsSource(options, "-data_train", &text));
   assert_string_equal(text, "sub/a.opts:5");
-  /* all are in PETSc's database */
+  /* all options are in PETSc's database */
   assert_petsc_ok(PetscOptionsGetInt(NULL, NULL, "-batch_size", &in_petsc, &found));
   assert_true(found && in_petsc == 8);
   value = 100;
@@ -231,8 +233,8 @@ static void assert_names(TrsOptions options, int n_expected, const char *const *
 }
 
 /*
-  Names with commas, blanks and quotes in both forms of file and on the command line; joined, they
-  are equal again.
+  Names with commas, blanks and quotes, in both forms of option files and on the command line. If
+  they are read and joined to a list, the list is the same again.
 */
 static void test_quoted_names(void **state)
 {
@@ -267,7 +269,10 @@ static void test_quoted_names(void **state)
   assert_petsc_ok(PetscFree(joined));
 }
 
-/* More options than PETSc's database can hold, as with many tables, in both forms of file. */
+/*
+  Read more options than PETSc's database can hold, as with many tables, in both forms of option
+  files.
+*/
 static void test_many(void **state)
 {
   char *text = malloc(1 << 20);
@@ -311,7 +316,7 @@ static void test_objects(void **state)
   assert_string_equal(name, "-tables_embedding_dim");
   assert_int_equal(get_int(options, name), 8);
   assert_petsc_ok(
-      /* neither option is given: default */
+      /* neither option is given, so the default is used */
       TrsOptionsObjectName(options, "table", "user", "pooling", &name));
   assert_petsc_ok(TrsOptionsGetEnum(options, name, &pooling, &set));
   assert_true(pooling == 0 && !set);
@@ -326,8 +331,10 @@ static void test_objects(void **state)
   assert_petsc_error(TrsOptionsObjectName(options, "table", "user", "size", &name), TRS_ERR_INTERNAL);
   assert_petsc_ok(TrsOptionsDestroy(&options));
 
-  /* "dim" of table user_embedding has the same name as "embedding_dim" of table user: the existing
-     table decides. */
+  /*
+    The option "dim" of a table user_embedding has the same name as the option "embedding_dim" of a
+    table user. The table that exists decides.
+  */
   assert_petsc_ok(create("-table_user_embedding_dim 4", &options));
   assert_petsc_ok(TrsOptionsObjectName(options, "table", "user_embedding", "dim", &name));
   assert_int_equal(get_int(options, name), 4);
@@ -336,8 +343,8 @@ static void test_objects(void **state)
 }
 
 /*
-  A command line and its error. file: content of run.opts or run.yaml, which the command line may
-  name.
+  A command line and the error that it gives. file: contents of run.opts or run.yaml, which the
+  command line may name.
 */
 typedef struct {
   const char *file, *words;
@@ -546,7 +553,7 @@ static void test_bad_input(void **state)
                   bad->message);
       n_wrong++;
     }
-    MPI_Barrier(MPI_COMM_WORLD); /* the next case writes the same file */
+    MPI_Barrier(MPI_COMM_WORLD); /* wait, because the next case writes the same file */
   }
   TrsErrorClear();
   assert_int_equal(n_wrong, 0);
@@ -606,7 +613,7 @@ static void test_text(void **state)
   assert_petsc_ok(PetscFree(again));
 }
 
-/* Bandwidths are exact doubles: powers of two, and decimal units divisible by 1000. */
+/* Bandwidths are exact doubles: powers of two, and decimal units that are divisible by 1000. */
 static void test_bandwidth(void **state)
 {
   static const struct {
@@ -636,7 +643,7 @@ static void test_bandwidth(void **state)
 }
 
 /*
-  "trshard run.opts": a first word that is a file is the option file; the command line still has
+  "trshard run.opts": if the first word is a file, it is the option file. The command line still has
   priority.
 */
 static void test_first_word(void **state)
@@ -658,7 +665,7 @@ static void test_first_word(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
-/* Store the text that -help prints for a word, at most n characters. */
+/* Store the text that -help prints for the given words, at most n characters. */
 static PetscErrorCode help_for(const char *words, char *text, size_t n)
 {
   TrsOptions options;
@@ -698,7 +705,8 @@ static void test_help_word(void **state)
   assert_petsc_ok(help_for("-help layer", text, sizeof(text)));
   assert_non_null(strstr(text, "-dense_arch <int,..>"));
   assert_null(strstr(text, "-batch_size"));
-  assert_petsc_ok(help_for("-help tables", text, sizeof(text))); /* a group's title, not -tables */
+  /* this is a group's title, and not the option -tables */
+  assert_petsc_ok(help_for("-help tables", text, sizeof(text)));
   assert_non_null(strstr(text, "-tables_pooling <word>"));
   assert_null(strstr(text, "  -tables <text,..>"));
   TrsErrorClear();

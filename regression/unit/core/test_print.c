@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Printed text from a file or an option cannot control a terminal or pose as a line of the program.
+  Text from a file or an option cannot control a terminal when it is printed, and cannot look like a
+  line of the program.
 */
 #include "core/print.h"
 #include "trs_test.h"
@@ -32,7 +33,7 @@ static PetscErrorCode format(char *out, PetscBool petsc, const char *form, ...)
   return ierr;
 }
 
-/* Every conversion in use gives the same text as snprintf(). */
+/* Every conversion that the program uses gives the same text as snprintf(). */
 static void test_numbers(void **state)
 {
   char got[512], want[512];
@@ -83,7 +84,7 @@ static void test_stream(void **state)
   assert_non_null(strstr(got, "|5"));
 }
 
-/* A text reaches an unbuffered stream in one piece, so that nothing can come between. */
+/* A text reaches an unbuffered stream in one write, so that no other output can come between. */
 static void test_one_piece(void **state)
 {
   int ends[2];

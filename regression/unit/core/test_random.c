@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Expected numbers come from Random123's known-answer vectors, from its philox4x32 called with our
-  counters, and from laws of the distributions.
+  counters, and from the laws of the distributions.
 */
 #include "core/philox.h"
 #include "core/random.h"
@@ -49,7 +49,7 @@ static void test_blocks(void **state)
 {
   (void)state;
   for (uint64_t i = 0; i < 1000; i++) {
-    uint64_t b = i * 0x123456789ABCDEFu; /* both halves */
+    uint64_t b = i * 0x123456789ABCDEFu; /* both halves of the counter have bits */
     uint32_t found[4], expected[4];
 
     TrsRandom(i, TRS_RANDOM_TEST, ~i, b, found);
@@ -58,7 +58,9 @@ static void test_blocks(void **state)
   }
 }
 
-/* Each element is determined by its own block, regardless of the begin and end of a fill. */
+/*
+  Each element is determined by its own block. It does not depend on where a fill begins and ends.
+*/
 static void test_uniform_fill(void **state)
 {
   static const uint64_t firsts[] = {0, 1, 3, 4, 127, 128, 1000, ((uint64_t)1 << 33) - 5};
@@ -76,7 +78,7 @@ static void test_uniform_fill(void **state)
       for (int64_t i = 0; i < sizes[s]; i++) {
         uint64_t element = firsts[f] + (uint64_t)i;
         uint32_t block[4];
-        volatile float product; /* prevents a fused multiply-add here, too */
+        volatile float product; /* volatile prevents a fused multiply-add here as well */
 
         expected_block(5, TRS_RANDOM_TABLE_INIT, 42, element / 4, block);
         product = (hi - lo) * TrsUniform24(block[element % 4]);
@@ -87,8 +89,8 @@ static void test_uniform_fill(void **state)
 }
 
 /*
-  Compare every instruction set's tiles with the definition, also where a block's number exceeds 32
-  bits.
+  Compare the tiles of every instruction set with the definition, even where the number of a block
+  exceeds 32 bits.
 */
 static void test_uniform_tiles(void **state)
 {
@@ -117,7 +119,7 @@ static void test_uniform_tiles(void **state)
   }
 }
 
-/* A limit has its effect, and no bit depends on it. */
+/* A limit on threads or vectors has its effect, and changes no bit. */
 static void test_limits(void **state)
 {
   for (int v = 0; v < TRS_N_UNIFORM_TILES; v++) {
@@ -170,11 +172,11 @@ static void test_normal(void **state)
     fourth += x * x * x * x;
   }
   assert_close(sum / TRS_N_DRAWN, 0, 5 * sqrt(1.0 / TRS_N_DRAWN),
-               0); /* moments 0, 1, 3 of a normal law, with five standard errors */
+               0); /* moments 0, 1 and 3 of a normal distribution, with five standard errors */
   assert_close(squares / TRS_N_DRAWN, 1, 5 * sqrt(2.0 / TRS_N_DRAWN), 0);
   assert_close(fourth / TRS_N_DRAWN, 3, 5 * sqrt(96.0 / TRS_N_DRAWN), 0);
   TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 0.0f, 2.0f,
-                      part); /* a part equals the same part of the whole */
+                      part); /* a part that is filled alone equals the same part of the whole */
   assert_memory_equal(part, out + 1001, sizeof(part));
   free(out);
 }
@@ -190,7 +192,7 @@ static void test_streams_differ(void **state)
   TrsRandom(1, TRS_RANDOM_TEST, 0, 0, b);
   assert_memory_not_equal(a, b, sizeof(a));
   assert_true(TrsNameHash("user") != TrsNameHash("item"));
-  /* XXH3's published value for the empty input */
+  /* XXH3's published value for an empty input */
   assert_true(TrsNameHash("") == 0x2d06800538d394c2u);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* Errors, memory, agreement and options in a process that starts neither MPI nor PETSc. */
+/* Tests errors, memory, agreement and options in a process that starts neither MPI nor PETSc. */
 #include "core/options/options.h"
 #include "core/ranks.h"
 #include "trs_test.h"

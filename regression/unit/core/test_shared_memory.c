@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks of shared memory are allocated, freed and joined, and are visible in another mapping. */
+/*
+  Tests that blocks of shared memory are allocated, freed and joined, and are visible in another
+  mapping.
+*/
 #include "core/buffer.h"
 #include "core/shared_memory.h"
 #include "trs_test.h"
@@ -11,7 +14,8 @@ enum { PAGE = 4096, PAGES = 16 };
 static TrsSharedKey key;
 
 /*
-  Before shared memory is open, blocks are ordinary memory; if it is not allowed, it does not exist.
+  Before shared memory is open, blocks are ordinary memory. If shared memory is not allowed, it is
+  never opened.
 */
 static void test_closed(void **state)
 {
@@ -29,12 +33,12 @@ static void test_closed(void **state)
   TrsSharedAllow(PETSC_TRUE);
   assert_petsc_ok(TrsSharedOpen(PAGES * PAGE, &key, why_not, sizeof(why_not)));
   assert_string_equal(why_not, "");
-  assert_true(key.bytes == (PAGES + 1) * PAGE); /* one page identifies the owner */
+  assert_true(key.bytes == (PAGES + 1) * PAGE); /* one more page identifies the owner */
 }
 
 /*
-  The memory is split into blocks until it is full. After all blocks are freed, in any order, it is
-  one piece of zeros again.
+  The memory is divided into blocks until it is full. After all blocks are freed in any order, it is
+  one free piece that is filled with zeros.
 */
 static void test_blocks(void **state)
 {
@@ -55,7 +59,8 @@ static void test_blocks(void **state)
     }
     TrsMemoryUse(NULL, &held_now);
     assert_true(held_now == held + PAGES * PAGE);
-    assert_petsc_ok(TrsSharedAlloc(1, &more)); /* full: an ordinary block */
+    /* shared memory is full, so this is an ordinary block */
+    assert_petsc_ok(TrsSharedAlloc(1, &more));
     assert_true(TrsSharedOffset(more, 1) == -1);
     assert_petsc_ok(TrsFree(&more));
     for (int i = 0; i < 4; i++) {
@@ -73,7 +78,10 @@ static void test_blocks(void **state)
   if (!TrsSharedRelease(&more)) assert_petsc_ok(TrsFree(&more));
 }
 
-/* A second mapping, as in peers, shows later writes. Keys with any wrong part are refused. */
+/*
+  A second mapping, as other ranks have it, shows later writes. A key with any wrong part is
+  refused.
+*/
 static void test_attach(void **state)
 {
   char why_not[256] = "";
@@ -90,17 +98,17 @@ static void test_attach(void **state)
   assert_petsc_ok(TrsSharedAttach(&key, &again, why_not, sizeof(why_not)));
   assert_ptr_equal(again, base);
   assert_true(TrsSharedPeersResident() >=
-              PAGE); /* the page just read; the system may also map its neighbours */
+              PAGE); /* only the page just read; the system may also map adjacent pages */
   assert_petsc_ok(TrsSharedDetach(again));
-  /* one attachment is left */
+  /* one attachment still exists */
   assert_string_equal(base + TrsSharedOffset(block, PAGE), "written later");
   assert_petsc_ok(TrsSharedDetach(base));
   assert_true(TrsSharedPeersResident() == 0);
   for (int part = 0; part < 4; part++) {
     wrong = key;
-    wrong.nonce++; /* so that it is searched for */
+    wrong.nonce++; /* the changed key must be searched for */
     wrong.pid += part == 1 ? 1 << 20 : 0;
-    wrong.fd = part == 2 ? 1 : wrong.fd; /* stdout */
+    wrong.fd = part == 2 ? 1 : wrong.fd; /* descriptor 1 is stdout */
     wrong.bytes += part == 3 ? PAGE : 0;
     why_not[0] = '\0';
     assert_petsc_ok(TrsSharedAttach(&wrong, &again, why_not, sizeof(why_not)));

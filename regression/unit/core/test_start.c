@@ -24,7 +24,9 @@ static void test_warning(void **state)
   unsetenv("SLURM_NTASKS");
 }
 
-/* The environment contains no variable that would inject options or code into PETSc and HDF5. */
+/*
+  The program's environment has no variable that would inject options or code into PETSc and HDF5.
+*/
 static void test_closed(void **state)
 {
   PetscBool found;
@@ -45,7 +47,7 @@ static void test_option_words(void **state)
   assert_int_equal(TrsOptionPetscKindOf("-LOG_view"), TRS_OPTION_PETSC);
   assert_int_equal(TrsOptionPetscKindOf("-malloc_debug"), TRS_OPTION_PETSC_EARLY);
   assert_int_equal(TrsOptionPetscKindOf("-device_view_cuda"), TRS_OPTION_PETSC_EARLY);
-  /* an option of trshard */
+  /* this is an option of trshard */
   assert_int_equal(TrsOptionPetscKindOf("-device"), TRS_OPTION_NOT_PETSC);
   assert_int_equal(TrsOptionPetscKindOf("-debugger_ranks"), TRS_OPTION_PETSC_REFUSED);
 }
@@ -61,7 +63,7 @@ static void test_version(void **state)
   assert_null(strchr(text, '\n'));
 }
 
-/* Launchers are recognised by their environment variables. */
+/* Launchers are recognised by the environment variables that they set. */
 static void test_one_host(void **state)
 {
   static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",
@@ -73,13 +75,13 @@ static void test_one_host(void **state)
       /* mpirun */
       {{"2", "2", "0", NULL}, PETSC_TRUE},
       {{"2", "4", "0", NULL}, PETSC_FALSE},
-      {{"2", "4", "0", "1"}, PETSC_FALSE}, /* mpirun from one node's task */
+      {{"2", "4", "0", "1"}, PETSC_FALSE}, /* mpirun, started from a task on one node */
       /* srun */
       {{NULL, NULL, "0", "1"}, PETSC_TRUE},
       {{NULL, NULL, "0", "2"}, PETSC_FALSE},
-      {{NULL, NULL, "0", NULL}, PETSC_FALSE},       /* no known launcher */
+      {{NULL, NULL, "0", NULL}, PETSC_FALSE},       /* no launcher that the program knows */
       {{NULL, NULL, NULL, NULL, "0"}, PETSC_FALSE}, /* MPICH's mpiexec */
-      /* alone */
+      /* started without a launcher */
       {{NULL, NULL, NULL, NULL}, PETSC_TRUE},
       {{NULL, NULL, NULL, "4"}, PETSC_TRUE},
   };

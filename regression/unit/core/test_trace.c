@@ -5,8 +5,8 @@
 #include <string.h>
 
 /*
-  If a ring has wrapped around several times, it holds the newest spans in order, and counts the
-  dropped spans.
+  If a ring buffer has wrapped around several times, it holds the newest spans in order, and counts
+  the spans that were dropped.
 */
 static void test_wrap(void **state)
 {
@@ -33,8 +33,8 @@ static void test_wrap(void **state)
 }
 
 /*
-  Only stages of the traced steps are recorded, each inside its step, which comes first; a stage
-  that was entered earlier is cut.
+  Only stages of the traced steps are recorded. Each stage is inside its step, and the step comes
+  first. If a stage was entered before its step, its beginning is cut off.
 */
 static void test_steps(void **state)
 {
@@ -52,7 +52,8 @@ static void test_steps(void **state)
     assert_petsc_ok(TrsStageSwitch(TRS_STAGE_NONE, NULL));
     TrsTraceStepEnd();
     assert_false(trs_tracing);
-    assert_petsc_ok(TrsStageSwitch(TRS_STAGE_PLAN, NULL)); /* between steps: not recorded */
+    /* this is between steps, so it is not recorded */
+    assert_petsc_ok(TrsStageSwitch(TRS_STAGE_PLAN, NULL));
     assert_petsc_ok(TrsStageSwitch(TRS_STAGE_NONE, NULL));
   }
   assert_petsc_ok(TrsTraceSpans(&n, &span, &n_lost));
