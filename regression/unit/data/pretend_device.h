@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A device whose memory is not the host's, as far as the reader can see. next_batch() then does a
-  device's work: it assembles the ids of a batch, and reports odd ids. So every reader test can run
-  for both kinds of devices.
+  A pretended device. The reader treats its memory as memory that the host cannot read. next_batch()
+  does the work of the device: it assembles the ids of a batch, and reports invalid ids. So every
+  test of the reader can run for both kinds of devices.
 */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 static PetscBool pretends;
 
-enum { PRETEND_OUT = 8 }; /* batches that may be out at the same time */
+enum { PRETEND_OUT = 8 }; /* number of batches that may be in use at the same time */
 static TrsKjt pretend_kjt[PRETEND_OUT];
 static int pretend_turn;
 
@@ -25,7 +25,7 @@ static const TrsDeviceOps *pretend_cpu(void)
   return cpu;
 }
 
-/* Set the device of a reader's batches, before the reader's set-up. */
+/* Set the device for a reader's batches, before the reader is set up. */
 static void pretend_to(TrsReader reader)
 {
   TrsDeviceOps device = *pretend_cpu();
@@ -40,7 +40,7 @@ static void pretend_assembly(TrsBatch *batch)
   const int64_t n_values = batch->kjt.jagged.n_values;
   const char *end = (const char *)batch->memory + batch->memory_bytes;
 
-  /* The device copies all data that it needs. */
+  /* The device copies all data that it needs from the batch's memory. */
   assert_true((const char *)batch->samples.values >= (const char *)batch->memory);
   assert_true((const char *)batch->samples.values +
                   batch->samples.start[batch->batch] * batch->samples.value_bytes <=
@@ -64,7 +64,7 @@ static void pretend_assembly(TrsBatch *batch)
   batch->kjt.jagged = kjt->jagged;
 }
 
-/* TrsReaderNext(), and the device's work if there is a device. */
+/* Call TrsReaderNext(), and do the device's work if there is a device. */
 static PetscErrorCode next_batch(TrsReader reader, TrsBatch **batch)
 {
   PetscFunctionBegin;

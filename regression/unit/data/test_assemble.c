@@ -2,10 +2,11 @@
 /* TEST ranks: 1 */
 /* TEST isas: portable avx2 */
 /*
-  A batch made of samples, against its definition, with every instruction set and on the GPU, which
-  also maps ids: ragged lengths of 0 to 200, equal lengths, and one id per key; batches around the
-  sizes of tiles; ids of 4 and 8 bytes with bad ids at all bounds; weights; shuffled samples; keys
-  left out and taken twice; samples in parts. Memory after the results must stay unchanged.
+  Compares batches that are assembled from samples with their definition, with every instruction set
+  and on the GPU, which also maps ids. The cases include: lengths from 0 to 200, equal lengths, and
+  one id per key; batches around the sizes of tiles; ids of 4 and 8 bytes, with invalid ids at all
+  bounds; weights; shuffled samples; keys that are not used or used twice; and samples in parts.
+  Memory after the results must stay unchanged.
 */
 #include "compute/assemble.h"
 #include "data/id_map.h"
@@ -58,7 +59,7 @@ static void make_lengths(problem *p, lengths_kind kind, dice *d)
   }
 }
 
-/* Make features in any order. Some keys are left out, and one key is taken twice. */
+/* Make features in any order. Some keys are not used, and one key is used twice. */
 static void make_features(problem *p, PetscBool limited, dice *d)
 {
   static const int64_t rows[] = {1,         2, 100, INT32_MAX, (int64_t)1 << 31, ((int64_t)1 << 31) + 5,
@@ -88,7 +89,9 @@ static void make_features(problem *p, PetscBool limited, dice *d)
   }
 }
 
-/* Make ids. If good, every id is a row of the smallest table. Otherwise ids lie at all bounds. */
+/*
+  Make ids. If good is set, every id is a row of the smallest table. If not, ids are at all bounds.
+*/
 static void make_values(problem *p, PetscBool good, dice *d)
 {
   static const int64_t edges[] = {-1,
@@ -155,7 +158,7 @@ static void free_problem(problem *p)
   free(p->sample);
 }
 
-/* Find the beginning of a sample's bag in the file. */
+/* Find the index of the first id of a sample's bag in the file. */
 static int64_t place_of(const problem *p, int64_t sample, int key)
 {
   int64_t at = p->start[sample];
@@ -169,7 +172,10 @@ static int64_t id_at(const problem *p, int64_t at)
   return p->samples.value_bytes == 4 ? ((const int32_t *)p->values)[at] : ((const int64_t *)p->values)[at];
 }
 
-/* Compare a result with the definition. odd [n_parts] belongs to the parts that end at end[]. */
+/*
+  Compare a result with the definition. Part k ends at sample end[k], and odd[k] of odd [n_parts]
+  belongs to it.
+*/
 static void check_result(const problem *p, const TrsJagged *out, int n_parts, const int64_t *end,
                          const int32_t *odd)
 {
@@ -312,7 +318,7 @@ static void test_devices(void **state)
     for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
       for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
         for (int kind = 0; kind < N_LENGTHS; kind++) {
-          /* try only some of the large ones */
+          /* of the large cases, try only some */
           if (batches[b] * keys[k] > 1000 && throw_one(&d, 4)) continue;
           make_problem(&p, batches[b], keys[k], (lengths_kind)kind, &d);
           if (throw_one(&d, 2)) make_maps(&p, &d);
@@ -334,7 +340,7 @@ static void test_assemble(void **state)
   for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
     for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
       for (int kind = 0; kind < N_LENGTHS; kind++) {
-        /* try only some of the large ones */
+        /* of the large cases, try only some */
         if (batches[b] * keys[k] > 3000 && throw_one(&d, 4)) continue;
         make_problem(&p, batches[b], keys[k], (lengths_kind)kind, &d);
         check_problem(&p, p.sample || batches[b] < 5 ? 1 : 1 + (int)throw_one(&d, 4));
@@ -342,7 +348,7 @@ static void test_assemble(void **state)
       }
 }
 
-/* Batches that are larger than the caches. */
+/* Test batches that are larger than the caches. */
 static void test_large(void **state)
 {
   dice d = {7};

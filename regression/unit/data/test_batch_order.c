@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A rank's samples in a step: numbers by hand, and the law that each pass takes every sample once.
+  Tests which samples a rank has in a step: numbers by hand, and the law that each pass uses every
+  sample once.
 */
 #include "data/batch_order.h"
 #include "trs_test.h"
 
 /*
-  71 samples, 4 ranks of 4: 4 whole steps and one of 7 (golden case last_batch_epochs: 15 steps in 3
-  epochs; drop_last_epochs: 8 in 2).
+  71 samples, 4 ranks with 4 samples each: 4 full steps and one step with 7 samples (golden case
+  last_batch_epochs: 15 steps in 3 epochs; drop_last_epochs: 8 in 2).
 */
 static void test_by_hand(void **state)
 {

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ids become rows: FBGEMM's hash, torch's remainder, whole ranges of ids and of table sizes. */
+/*
+  Tests how ids become rows: FBGEMM's hash, torch's remainder, and whole ranges of ids and table
+  sizes.
+*/
 #include "data/id_map.h"
 #include "trs_test.h"
 
 #include <stdlib.h>
 
-/* Map an id with the widest instructions and with portable ones. */
+/* Map an id with the widest instructions and with portable instructions. */
 static int64_t mapped(const TrsIdMapRule *rule, PetscBool is_unsigned, int64_t id)
 {
   const TrsIdMap map = TrsIdMapMake(&(TrsIdMapRule){rule->kind, rule->rows, rule->collisions, is_unsigned});
@@ -31,7 +34,7 @@ static void test_hash_of_fbgemm(void **state)
   }
 }
 
-/* Compute a remainder by the processor's division. */
+/* Compute a remainder with the processor's division. */
 static int64_t remainder_of(int64_t id, int64_t rows, PetscBool is_unsigned)
 {
   int64_t rest = is_unsigned ? (int64_t)((uint64_t)id % (uint64_t)rows) : id % rows;
@@ -39,7 +42,7 @@ static int64_t remainder_of(int64_t id, int64_t rows, PetscBool is_unsigned)
   return rest < 0 ? rest + rows : rest;
 }
 
-/* Check modulo, quotient and remainder of an id by the processor's division. */
+/* Check the modulo, quotient and remainder of an id with the processor's division. */
 static void check_division(int64_t id, int64_t rows, int64_t collisions, PetscBool is_unsigned)
 {
   const int64_t row = remainder_of(id, rows, is_unsigned);
@@ -90,13 +93,14 @@ static void test_divisions(void **state)
     const int64_t rows = 1 + (int64_t)(next_bits(&bits) >> (7 + n % 57));
 
     check_division(id, rows, 1 + (int64_t)(next_bits(&bits) >> (7 + n % 53)), (PetscBool)(n & 1));
-    /* next to a multiple */
+    /* an id next to a multiple */
     check_division(id / rows * rows + n % 3 - 1, rows, rows, (PetscBool)(n & 1));
   }
 }
 
 /*
-  Many ids at once give the same rows as portable instructions one by one. Kind none keeps the ids.
+  Many ids in one call give the same rows as single ids with portable instructions. The kind none
+  keeps ids unchanged.
 */
 static void test_many(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Batches: the file's contents in the schedule's order, feature-major; checks of ids and numbers; no
-  allocation in a steady step. All tests run for a CPU, and for a device that assembles the batches.
+  Tests the batches of a reader: the file's contents in the order of the schedule, sorted by
+  feature; the checks of ids and numbers; and steps without allocations in the steady state. All
+  tests run for a CPU, and for a device that assembles batches.
 */
 #include "core/buffer.h"
 #include "data/pretend_device.h"
@@ -16,7 +17,7 @@ static char path[4096];
 static const char *const one_name[1] = {path};
 static const char *const *names = one_name;
 static int n_names = 1;
-static const int keys[2] = {2, 0}; /* hist, user; item is not read */
+static const int keys[2] = {2, 0}; /* features hist and user; item is not read */
 static const int64_t rows[2] = {60, 50};
 static const TrsBoundsCheckMode fatal[2] = {TRS_BOUNDS_FATAL, TRS_BOUNDS_FATAL};
 
@@ -26,7 +27,7 @@ static void choose_path(void **state)
   if (trs_rank() == 0) {
     snprintf(path, sizeof(path), "%s/trs_reader_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)getpid());
-    (void)unlink(path); /* left over from a killed process with the same number */
+    (void)unlink(path); /* the file of a killed process with the same number */
   }
   MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 }
@@ -59,7 +60,7 @@ typedef struct {
   TrsReader reader;
 } fixture;
 
-/* text: options of the command line, separated by blanks. */
+/* text has options as on a command line, separated by blanks. */
 static void open_reader(fixture *f, const char *text, PetscBool training, const TrsBoundsCheckMode *mode,
                         int64_t start)
 {
@@ -86,7 +87,7 @@ static void close_reader(fixture *f)
   assert_petsc_ok(TrsOptionsDestroy(&f->options));
 }
 
-/* Does place b of the batch hold this sample of the file? */
+/* Check that position b of the batch has this sample of the file. */
 static void check_sample(const TrsBatch *batch, int64_t b, int64_t sample)
 {
   const TrsJagged *jagged = &batch->kjt.jagged;
@@ -106,7 +107,10 @@ static void check_sample(const TrsBatch *batch, int64_t b, int64_t sample)
   }
 }
 
-/* Run to the end, and return the number of steps. shuffle_seed < 0: file order. */
+/*
+  Read to the end, and return the number of steps. If shuffle_seed is negative, samples are in the
+  order of the file.
+*/
 static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
 {
   int64_t steps = 0;
@@ -127,7 +131,7 @@ static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
     assert_int_equal(batch->kjt.jagged.offsets[2 * batch->batch], batch->kjt.jagged.n_values);
     if (shuffle_seed >= 0) TrsShuffleInit(&shuffle, (uint64_t)shuffle_seed, batch->epoch, MADE_SAMPLES);
     for (int64_t b = 0; b < batch->batch; b++) weight += (double)batch->weights[b];
-    /* exact: multiples of one half */
+    /* exact, because the weights are multiples of one half */
     assert_true(TrsWeightSumTotal(batch->weight_digits) == weight);
     for (int64_t b = 0; b < batch->batch; b++)
       check_sample(batch, b, shuffle_seed >= 0 ? TrsShuffleAt(&shuffle, batch->first + b) : batch->first + b);
@@ -137,7 +141,7 @@ static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
   return steps;
 }
 
-/* 37 samples: with G = 3 W a pass has ceil(37 / 3W) steps. */
+/* 37 samples: if a global batch has G = 3 W samples, a pass has ceil(37 / 3W) steps. */
 static void test_contents(void **state)
 {
   const int64_t per_epoch = (MADE_SAMPLES + 3 * trs_size() - 1) / (3 * trs_size());
@@ -151,9 +155,9 @@ static void test_contents(void **state)
     assert_int_equal(check_run(&f, 0, -1), 2 * per_epoch);
     close_reader(&f);
     open_reader(&f, "-batch_size 3 -steps 50 -data_shuffle -seed 5 -data_read_ahead 1", PETSC_TRUE, fatal, 0);
-    assert_int_equal(check_run(&f, 0, 5), 50); /* passes repeat */
+    assert_int_equal(check_run(&f, 0, 5), 50); /* the passes repeat */
     close_reader(&f);
-    /* more than the file has: one pass with one short batch */
+    /* a batch is larger than the file, so a pass has one short batch */
     open_reader(&f, "-batch_size 100", PETSC_TRUE, fatal, 0);
     assert_int_equal(check_run(&f, 0, -1), 1);
     close_reader(&f);
@@ -169,13 +173,13 @@ static void test_contents(void **state)
 }
 
 /*
-  The same with three files, and batches that span them. If an id is too large, the message names
-  the file and the row in it.
+  Like test_contents(), with three files and batches that extend over several files. If an id is too
+  large, the message names the file and the row in this file.
 */
 static void test_parts(void **state)
 {
   static const int first[4] = {0, 5, 6, MADE_SAMPLES};
-  /* one id of user is too large, first in sample 7, row 1 of the last file */
+  /* one id of user is too large; it occurs first in sample 7, which is row 1 of the last file */
   static const int64_t narrow[2] = {60, 49};
   static char part[3][4200];
   const char *const parts[3] = {part[0], part[1], part[2]};
@@ -218,11 +222,12 @@ static void test_parts(void **state)
   n_names = 1;
 }
 
-enum { MANY_FILES = 7 }; /* more than HDF5 keeps open, so that threads close each other's files */
+/* more files than HDF5 keeps open, so that threads close the files of other threads */
+enum { MANY_FILES = 7 };
 
 /*
-  Any number of threads reads the same as one thread, from every kind of file and from many files,
-  starting at any step.
+  Any number of threads reads the same data as one thread, from every kind of file and from many
+  files, beginning at any step.
 */
 static void test_threads(void **state)
 {
@@ -267,8 +272,8 @@ static void test_threads(void **state)
 }
 
 /*
-  Make three labels with names, groups and times, stored in this kind's way; label 1 follows the
-  law.
+  Make three labels with names, groups and times, stored as this kind of file stores them. Label 1
+  follows the law.
 */
 static void make_labels(made_kind kind)
 {
@@ -283,7 +288,7 @@ static void make_labels(made_kind kind)
   make_file(kind, NULL);
   if (trs_rank() == 0) {
     for (int i = 0; i < MADE_SAMPLES; i++) {
-      labels[i][0] = 7.0f; /* an invalid label, but nobody reads it */
+      labels[i][0] = 7.0f; /* this label is invalid, but it is not read */
       labels[i][1] = made_label(i);
       labels[i][2] = 1.0f - made_label(i);
       group[i] = 100 - i / 3;
@@ -301,7 +306,7 @@ static void make_labels(made_kind kind)
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Read a chosen label in any order of the samples, and an evaluation's groups and times. */
+/* Read one of several labels in any order of samples, and the groups and times of an evaluation. */
 static void test_labels(void **state)
 {
   (void)state;
@@ -332,7 +337,10 @@ static void test_labels(void **state)
   }
 }
 
-/* The message about a bad number names the label's column, for any row that a rank finds first. */
+/*
+  The message about an invalid number names the label's column, whichever rank finds the number and
+  in whichever row.
+*/
 static void test_bad_label(void **state)
 {
   int n_failed = 0;
@@ -358,7 +366,7 @@ static void test_length_of_training(void **state)
 {
   static const struct {
     const char *options;
-    int64_t total; /* steps on one rank */
+    int64_t total; /* number of steps on one rank */
   } cases[] = {{"-batch_size 10", 4},
                {"-batch_size 10 -drop_last", 3},
                {"-batch_size 10 -epochs 3", 12},
@@ -415,7 +423,10 @@ static void spoil_ids(hid_t file)
   H5Dclose(dataset);
 }
 
-/* Sum over ranks: ids warned about, bad ids left, -1 found, ids repaired by feature. */
+/*
+  Sum over all ranks: ids that were warned about, invalid ids that remain, ids -1, and repaired ids
+  by feature.
+*/
 static void count_ids(fixture *f, int64_t sums[4])
 {
   const TrsBadIds *bad;
@@ -446,7 +457,7 @@ static void test_bounds(void **state)
   const TrsBoundsCheckMode mode[3][2] = {{TRS_BOUNDS_WARNING, TRS_BOUNDS_WARNING},
                                          {TRS_BOUNDS_IGNORE, TRS_BOUNDS_IGNORE},
                                          {TRS_BOUNDS_NONE, TRS_BOUNDS_NONE}};
-  /* warned, left, pruned (valid), repaired by feature */
+  /* warned about, remaining, pruned (valid), repaired by feature */
   const int64_t expected[3][4] = {{2, 0, 1, 11}, {0, 0, 1, 11}, {0, 2, 1, 0}};
   int n_failed = 0;
   TrsBatch *batch;
@@ -473,7 +484,7 @@ static void test_bounds(void **state)
     assert_petsc_ok(TrsReaderReturn(f.reader, &batch));
   }
   MPI_Allreduce(MPI_IN_PLACE, &n_failed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  assert_true(n_failed >= 1); /* at least the rank that has sample 19 */
+  assert_true(n_failed >= 1); /* at least the rank that has sample 19 fails */
   close_reader(&f);
 }
 
@@ -526,7 +537,7 @@ static void test_numbers(void **state)
                {spoil_label, "/labels[20, 0] is 1.5, expected a number in [0, 1]"},
                {spoil_label_nan, "/labels[20, 0] is nan, expected a number in [0, 1]"},
                {spoil_last_weight, "/sparse/weights holds nan in sample 36, expected finite numbers"},
-               {spoil_weight, NULL}}; /* in item, which is not read */
+               {spoil_weight, NULL}}; /* this error is in item, which is not read */
 
   (void)state;
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -536,7 +547,7 @@ static void test_numbers(void **state)
 
       for (int check = 0; check < 3; check++) {
         char text[128];
-        int64_t found[2] = {0, 0}; /* ranks that fail; bad numbers counted */
+        int64_t found[2] = {0, 0}; /* number of ranks that fail; number of invalid numbers */
         TrsBatch *batch;
         fixture f;
 
@@ -561,7 +572,7 @@ static void test_numbers(void **state)
   }
 }
 
-/* After a few passes no step allocates memory, with batches of any size. */
+/* After a few passes no step allocates memory, for batches of any size. */
 static void test_steady_state(void **state)
 {
   int64_t before = 0, after;
@@ -574,7 +585,7 @@ static void test_steady_state(void **state)
   assert_petsc_ok(TrsReaderSetUp(f.reader));
   for (int i = 0; i < 200; i++) {
     if (i == 160) TrsMemoryUse(&before, NULL);
-    /* three may be out at the same time */
+    /* three batches may be in use at the same time */
     for (int k = 0; k < 3; k++) assert_petsc_ok(next_batch(f.reader, &batch[k]));
     for (int k = 2; k >= 0; k--) assert_petsc_ok(TrsReaderReturn(f.reader, &batch[k]));
   }
@@ -585,7 +596,7 @@ static void test_steady_state(void **state)
   close_reader(&f);
 }
 
-/* If the reader is destroyed at any point, its thread ends. */
+/* If the reader is destroyed at any time, its thread ends. */
 static void test_early_end(void **state)
 {
   (void)state;
@@ -601,14 +612,14 @@ static void test_early_end(void **state)
   }
 }
 
-/* A bad number ends the run exactly at its batch, even if a thread found it much earlier. */
+/* An invalid number ends the run exactly at its batch, even if a thread found it much earlier. */
 static void test_threads_fail_in_order(void **state)
 {
   const int64_t step = 20 / (2 * trs_size()), rank = 20 % (2 * trs_size()) / 2;
 
   (void)state;
   make_file(MADE_PLAIN, spoil_dense);
-  for (int round = 0; round < 24; round++) { /* threads run in another order each time */
+  for (int round = 0; round < 24; round++) { /* in each round, threads run in another order */
     const int n = 1 + round % 4;
     char text[64];
     TrsBatch *batch;
@@ -632,7 +643,8 @@ static void test_threads_fail_in_order(void **state)
 }
 
 /*
-  With several threads: after a few passes no step allocates memory, and threads end at any point.
+  With several threads, no step allocates memory after a few passes, and threads can end at any
+  time.
 */
 static void test_threads_steady(void **state)
 {
@@ -670,7 +682,7 @@ static int64_t large_id(int64_t i, int f, int64_t j)
 }
 
 /*
-  Make a dataset whose batches are read in several parts. With `bad`, samples LARGE_BAD and
+  Make a dataset whose batches are read in several parts. If bad is set, samples LARGE_BAD and
   LARGE_BAD + 1000 have id 1000 in feature 1.
 */
 static void make_large(hid_t ids, int bad)
@@ -727,7 +739,7 @@ static void open_large(fixture *f, const char *text, TrsBoundsCheckMode mode)
   assert_petsc_ok(TrsReaderSetUp(f->reader));
 }
 
-/* Check a large batch: its contents, and the places of bad ids. */
+/* Check a large batch: its contents, and where it reports invalid ids. */
 static void test_large_batch(void **state)
 {
   (void)state;

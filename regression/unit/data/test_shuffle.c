@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The shuffle is a permutation, differs by seed and epoch, and looks random. Sums of weights are
-  exact in any order.
+  Tests that the shuffle is a permutation, differs between seeds and epochs, and looks random. Sums
+  of weights are exact in any order.
 */
 #include "data/shuffle.h"
 #include "data/weight_sum.h"
@@ -34,8 +34,9 @@ static void test_permutation(void **state)
 }
 
 /*
-  Two random permutations of 10,000 share a fixed place with probability 1/10,000 each: 1 on
-  average, above 12 less than once in 1e9.
+  Two random permutations of 10,000 samples have the same sample at a given position with
+  probability 1/10,000. So they agree at 1 position on average, and at more than 12 less than once
+  in 1e9.
 */
 static void test_orders_differ(void **state)
 {
@@ -63,8 +64,8 @@ static void test_orders_differ(void **state)
 }
 
 /*
-  Check the targets of each tenth of the samples: 100 cells of 1000 expected; chi-square with 81
-  degrees of freedom exceeds 160 about once in 1e6 times.
+  Count how many samples of each tenth of the order move to each tenth. Each of the 100 counts
+  should be near 1000. chi-square with 81 degrees of freedom exceeds 160 about once in 1e6 times.
 */
 static void test_mixing(void **state)
 {
@@ -81,8 +82,8 @@ static void test_mixing(void **state)
 }
 
 /*
-  By hand: largest and smallest floats together, carries, no weights, and weights that are not
-  finite.
+  By hand: the largest and the smallest floats together, carries, no weights, and weights that are
+  not finite.
 */
 static void test_weight_sums(void **state)
 {
@@ -110,8 +111,8 @@ static void test_weight_sums(void **state)
 }
 
 /*
-  200,000 weights over 40 decades have a sum with the same bits in either order and from 7 ranks,
-  unlike any plain sum of doubles.
+  The sum of 200,000 weights over 40 decades has the same bits in both orders and from 7 ranks. A
+  plain sum of doubles does not.
 */
 static void test_weight_sums_in_any_order(void **state)
 {

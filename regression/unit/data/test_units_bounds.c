@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of FBGEMM's bounds check, through a dataset file and the reader (src/RULES.md, rule
-  A24): repaired ids, the number of warnings, the error of the mode fatal. FBGEMM also repairs
-  damaged offsets; here a dataset with such offsets is refused in every mode.
+  Compares with golden data of FBGEMM's bounds check, which goes through a dataset file and the
+  reader (src/RULES.md, rule A24): repaired ids, the number of warnings, and the error of the mode
+  fatal. FBGEMM also repairs damaged offsets; here a dataset with such offsets is refused in every
+  mode.
 */
 #include "data/pretend_device.h"
 #include "golden_h5.h"
@@ -27,7 +28,7 @@ static TrsBoundsCheckMode mode_of(hid_t group)
   return TRS_BOUNDS_NONE;
 }
 
-/* Find the rows of each bag's table. Features have their own batch size, or share one. */
+/* Find the number of rows of each bag's table. Features have different batch sizes or the same. */
 static void rows_of_bags(hid_t group, int n_bags, int64_t *of_bag)
 {
   int64_t n_tables = 0, *rows = golden_int64(group, "in/rows", &n_tables), *begin = NULL;
@@ -43,7 +44,7 @@ static void rows_of_bags(hid_t group, int n_bags, int64_t *of_bag)
   free(begin);
 }
 
-/* Make a dataset with one sample in which each bag is a separate feature. */
+/* Make a dataset with one sample, in which each bag is a separate feature. */
 static void make_file(int n_bags, const int64_t *offsets, int64_t n_values, const int64_t *values)
 {
   const char *const format = "trshard-dataset", *features[MOST_BAGS];
@@ -76,7 +77,7 @@ static void make_file(int n_bags, const int64_t *offsets, int64_t n_values, cons
   assert_true(H5Fclose(file) >= 0);
 }
 
-/* Read the file's only batch and compare it with the golden result. */
+/* Read the only batch of the file and compare it with the golden result. */
 static PetscErrorCode read_file(TrsReader reader, TrsDataset dataset, hid_t group, int n_bags,
                                 const TrsBoundsCheckMode *mode, const int64_t *rows)
 {
@@ -104,7 +105,7 @@ static PetscErrorCode read_file(TrsReader reader, TrsDataset dataset, hid_t grou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do the offsets describe contiguous bags that contain all ids? */
+/* True if the offsets describe contiguous bags that contain all ids. */
 static PetscBool are_sound(int n_bags, const int64_t *offsets, int64_t n_values)
 {
   PetscBool sound = (PetscBool)(offsets[0] == 0 && offsets[n_bags] == n_values);
