@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 4 */
 /*
-  The division of a host's processors among ranks. Synthetic hwloc machines have parts that are
-  written by hand. On the real machine, threads run within their parts, a launcher's choice is kept,
-  and helpers avoid processors with compute threads if there are others.
+  Tests how a host's processors are divided among ranks. For synthetic hwloc machines, the expected
+  parts are written by hand. On the real machine, threads run within the part of their rank, a
+  launcher's binding is kept, and helper threads avoid processors with compute threads if there are
+  other processors.
 */
-#define _GNU_SOURCE /* sched_getaffinity. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* needed for sched_getaffinity. NOLINT(bugprone-reserved-identifier) */
 #include "device/cpu_bind.h"
 #include "device/cpu_share.h"
 #include "trs_test.h"
@@ -17,9 +18,9 @@
 #include <string.h>
 
 typedef struct {
-  const char *machine, *allowed; /* allowed NULL: all processors */
+  const char *machine, *allowed; /* if allowed is NULL, all processors are allowed */
   int n, n_threads;
-  const char *part[8]; /* of each rank */
+  const char *part[8]; /* the part of each rank */
 } division;
 
 static const division divisions[] = {
@@ -27,19 +28,20 @@ static const division divisions[] = {
     {"numa:1 core:2 pu:1", NULL, 2, 1, {"0", "1"}},
     {"numa:1 core:2 pu:1", NULL, 3, 1, {"", "", ""}}, /* more ranks than processors */
     {"numa:1 core:2 pu:2", NULL, 2, 1, {"0-1", "2-3"}},
-    /* more ranks than cores: each has a hardware thread */
+    /* more ranks than cores: each rank gets a hardware thread */
     {"numa:1 core:2 pu:2", NULL, 4, 1, {"0", "1", "2", "3"}},
     {"numa:1 core:2 pu:2", NULL, 3, 1, {"0", "1", "2-3"}},
     {"numa:2 core:4 pu:1", NULL, 2, 4, {"0-3", "4-7"}},
     {"numa:2 core:4 pu:1", NULL, 4, 2, {"0-1", "2-3", "4-5", "6-7"}},
-    {"numa:2 core:4 pu:1", NULL, 3, 2, {"0-3", "4-5", "6-7"}}, /* no part spans NUMA nodes */
-    /* two on each node, not three and one */
+    /* no part extends over two NUMA nodes */
+    {"numa:2 core:4 pu:1", NULL, 3, 2, {"0-3", "4-5", "6-7"}},
+    /* two ranks on each node, instead of three and one */
     {"numa:2 core:3 pu:1", NULL, 4, 1, {"0", "1-2", "3", "4-5"}},
-    /* parts larger than NUMA nodes */
+    /* a part is larger than a NUMA node */
     {"numa:4 core:2 pu:1", NULL, 2, 4, {"0-3", "4-7"}},
-    /* a node holds one and a half parts */
+    /* each node has one and a half parts */
     {"numa:3 core:3 pu:1", NULL, 4, 2, {"0-1", "2-3", "4-5", "6-8"}},
-    /* the job has one of two nodes */
+    /* the job may use one of two nodes */
     {"numa:2 core:4 pu:1", "4-7", 2, 2, {"4-5", "6-7"}},
     {"numa:2 core:4 pu:1", "0,2,5,7", 2, 2, {"0,2", "5,7"}},
     {"numa:2 core:4 pu:2", "0,2-3", 2, 1, {"0", "2-3"}}, /* half a core counts as a core */
@@ -66,7 +68,8 @@ static void check_division(const division *d)
       fail_msg("%s, %d of %d: %s, expected %s", d->machine, i, d->n, text, d->part[i]);
     assert_int_equal(share.n_threads, d->n_threads);
     hwloc_bitmap_zero(all);
-    for (int t = 0; t < share.n_units; t++) { /* units are disjoint, and together are the part */
+    /* the units are disjoint, and together they are the part */
+    for (int t = 0; t < share.n_units; t++) {
       assert_petsc_ok(TrsCpuUnit(topology, &share, t, unit));
       assert_false(hwloc_bitmap_iszero(unit));
       assert_false(hwloc_bitmap_intersects(all, unit));
@@ -133,7 +136,7 @@ static void test_real_machine(void **state)
   bind_with("auto", text);
   now = affinity();
   CPU_AND(&both, &before, &now);
-  assert_true(CPU_EQUAL(&both, &now)); /* within the launcher's processors */
+  assert_true(CPU_EQUAL(&both, &now)); /* all within the processors that the launcher allowed */
   assert_int_equal(strstr(text, "not bound") != NULL, trs_size() > CPU_COUNT(&before));
   assert_int_equal(MPI_Allgather(&now, sizeof(now), MPI_BYTE, all, sizeof(now), MPI_BYTE, MPI_COMM_WORLD), 0);
   for (int r = 0; r < trs_size() && !strstr(text, "not bound"); r++) {
@@ -146,7 +149,8 @@ static void test_real_machine(void **state)
   CPU_AND(&both, &helper, &now);
   assert_true(CPU_COUNT(&helper) > 1 || CPU_COUNT(&before) == 1 || CPU_COUNT(&both) == 0);
 
-  bind_with("auto", text); /* if the launcher bound ranks to distinct processors, they stay there */
+  /* if the launcher bound the ranks to different processors, they stay there */
+  bind_with("auto", text);
   both = affinity();
   assert_true(CPU_EQUAL(&both, &now));
   assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof(before), &before), 0);

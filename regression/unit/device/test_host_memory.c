@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  The memory that control groups leave, for folders of files as in /proc and /sys. Expected bytes
-  are written by hand.
+  Tests how much memory control groups leave to a job. The test makes folders with files as in /proc
+  and /sys. Expected bytes are written by hand.
 */
 #include "device/host_memory.h"
 #include "trs_test.h"
@@ -17,7 +17,7 @@ enum { MIB = 1 << 20 };
 
 static char root[64];
 
-/* Write a file, and create its parent folders. */
+/* Write a file, and create the folders above it. */
 static void write_text(const char *file, const char *text)
 {
   char path[512];
@@ -50,7 +50,7 @@ static int remove_tree(void **state)
 
   (void)state;
   snprintf(command, sizeof(command), "rm -r %s", root);
-  return system(command); /* NOLINT(cert-env33-c): a folder of our own */
+  return system(command); /* NOLINT(cert-env33-c): the folder is our own */
 }
 
 static void check_memory(int64_t free_bytes, int64_t total_bytes)
@@ -69,8 +69,8 @@ static void test_without_groups(void **state)
 }
 
 /*
-  The job's limit is 8 MiB, of which 6 are used, including 1 of caches. This leaves less than the
-  host has. The step has no limit.
+  The job's limit is 8 MiB. 6 MiB are used, including 1 MiB of caches. So less memory is left than
+  the host has. The step has no limit.
 */
 static void test_version_2(void **state)
 {
@@ -83,12 +83,15 @@ static void test_version_2(void **state)
   write_text("sys/fs/cgroup/slurm/job_7/memory.stat",
              "anon 99\nfile 4194304\ninactive_file 786432\nactive_file 262144\n");
   check_memory(3LL * MIB, 8LL * MIB);
-  /* use exceeds a limit that was lowered */
+  /* a limit was lowered below the memory in use */
   write_text("sys/fs/cgroup/slurm/job_7/memory.current", "9437184\n");
   check_memory(0, 8LL * MIB);
 }
 
-/* Version 1 beside version 2 without controllers. The lowest limit is two groups up. */
+/*
+  Version 1 of control groups, with version 2 mounted without controllers. The lowest limit is two
+  groups above.
+*/
 static void test_version_1(void **state)
 {
   (void)state;
@@ -103,7 +106,9 @@ static void test_version_1(void **state)
   check_memory(2LL * MIB, 4LL * MIB);
 }
 
-/* In a container, the group's path is the host's, but the mount is the container's. */
+/*
+  In a container, the path of the group is the host's path, but the mount is the container's mount.
+*/
 static void test_container(void **state)
 {
   (void)state;
