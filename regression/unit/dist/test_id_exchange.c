@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  All ids arrive as they were sent, in all ways: by shared memory, by messages as int32 or int64,
-  and mixed. Every id encodes its origin.
+  Tests that all ids arrive as they were sent: by shared memory, by messages as int32 or int64, and
+  by both. Every id encodes its origin.
 */
 #include "core/shared_memory.h"
 #include "dist/id_exchange.h"
@@ -11,7 +11,7 @@
 enum { MAX_RANKS = 8, MOST = 6000 };
 
 /*
-  Id i from one rank to another. A wide rank has ids that fit into int32 and ids that do not; a
+  Id i from one rank to another. A wide rank sends ids that fit into int32 and ids that do not. A
   narrow rank's ids include the limits of int32.
 */
 static int64_t id_of(int from, int to, int64_t i, int is_wide)
@@ -25,8 +25,8 @@ static int64_t id_of(int from, int to, int64_t i, int is_wide)
 }
 
 /*
-  Rank `wide` (if there is one) sends ids beyond int32. Blocks have all sizes, some are empty, and
-  there are gaps between them.
+  Rank `wide`, if there is such a rank, sends ids that exceed int32. Blocks have all sizes, some are
+  empty, and there are gaps between them.
 */
 static void exchange(TrsComm comm, TrsIdExchange *x, int round, int wide)
 {
@@ -46,7 +46,7 @@ static void exchange(TrsComm comm, TrsIdExchange *x, int round, int wide)
   }
   words = TrsIdExchangeWords(x, MAX_RANKS * (MOST + 1), send);
   assert_petsc_ok(MPI_Allgather(&words, 1, MPI_INT64_T, peer_words, 1, MPI_INT64_T, comm->mpi));
-  for (int q = 0; q < comm->size; q++) /* half of the bytes if the ids fit */
+  for (int q = 0; q < comm->size; q++) /* if the ids fit into int32, half of the bytes are sent */
     if (x->packs) assert_true(peer_words[q] == 1 || q == wide);
   assert_petsc_ok(TrsIdExchangeStart(x, NULL, (TrsSentBlocks){send, send_counts, at}, words,
                                      (TrsReceivedBlocks){recv, recv_counts, at}, peer_words));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Test the exchange of ids against its definition: ids encode their origin (rank, feature, sample,
-  place), so the expected result follows from the definition. Numbers of features are random,
-  batches are ragged or empty and differ by rank (and by feature), and several KJTs travel at once.
+  Compares the exchange of ids with its definition. Each id encodes its origin (rank, feature,
+  sample, position), so the expected result follows from the definition. The number of features is
+  random. Batches are ragged or empty, and differ between ranks and between features. Several KJTs
+  are exchanged at once.
 */
 #include "core/random.h"
 #include "dist/kjt_all_to_all.h"
@@ -14,11 +15,11 @@ enum { MAX_RANKS = 8, MAX_FEATURES = 4, MAX_BATCH = 6, ROUNDS = 40 };
 static const TrsDeviceOps *device;
 static const TrsComputeOps *compute;
 
-/* One random exchange, the same on all ranks. */
+/* A random exchange, which is the same on all ranks. */
 typedef struct {
   uint64_t seed;
   PetscBool weighted, variable;
-  int n_features[MAX_RANKS]; /* for each destination */
+  int n_features[MAX_RANKS]; /* number of features for each destination */
   int n_sent;
   int source_order[MAX_RANKS];
 } plan;
@@ -48,7 +49,7 @@ static int64_t length_of(const plan *p, int rank, int feature, int64_t sample)
 static int64_t id_of(int rank, int feature, int64_t sample, int64_t place)
 {
   return (((int64_t)rank * 1000 + feature) * 1000 + sample) * 1000 + place +
-         3000000000; /* wider than 32 bits */
+         3000000000; /* an id with more than 32 bits */
 }
 
 static float weight_of(int64_t id)
@@ -64,7 +65,7 @@ static void make_plan(uint64_t seed, int size, PetscBool variable, plan *p)
     p->n_sent += p->n_features[q];
     p->source_order[q] = q;
   }
-  for (int q = size - 1; q > 0; q--) { /* shuffle */
+  for (int q = size - 1; q > 0; q--) { /* shuffle the destinations */
     const int other = (int)draw(seed, 7, (uint64_t)q, q + 1), kept = p->source_order[q];
     p->source_order[q] = p->source_order[other];
     p->source_order[other] = kept;
@@ -133,7 +134,7 @@ static void check_recv(const plan *p, const TrsComm comm, const int *order, cons
   }
 }
 
-/* Run n exchanges whose counts travel together, twice, so that buffers are reused. */
+/* Run n exchanges whose counts are sent together. Do it twice, so that buffers are reused. */
 static void exchange_together(TrsComm comm, uint64_t seed, int n)
 {
   plan plans[3];
@@ -199,7 +200,7 @@ static void test_random_in_pieces(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* The lookup's rows travel in arrival order, [source][feature][sample], and back. */
+/* The rows of the lookup are sent back in the order of arrival, [source][feature][sample]. */
 static void test_row_order(void **state)
 {
   TrsComm comm = NULL;

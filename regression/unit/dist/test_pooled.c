@@ -2,10 +2,10 @@
 /* TEST isas: portable avx2 */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Compare exchanges of pooled embeddings with a serial reference: every rank can compute any rank's
-  rows, so the expected result follows from the definition. The tests have uneven and empty batches,
-  ranks without columns, all wire formats, and the two-step exchange of table_row_wise. They allow
-  no allocation after the first rounds.
+  Compares exchanges of pooled embeddings with a serial reference. Every rank can compute the rows
+  of any rank, so the expected result follows from the definition. The tests have uneven and empty
+  batches, ranks without columns, all wire formats, and the two-step exchange of table_row_wise.
+  They allow no allocation after the first rounds.
 */
 #include "core/buffer.h"
 #include "core/random.h"
@@ -21,13 +21,14 @@ static const TrsComputeOps *compute;
 static TrsComm comm;
 
 /*
-  A wire format and the error that one encoding may cause for values of at most 1 (from the formats'
-  definitions).
+  A wire format, and the error that one encoding may cause for values of at most 1. It follows from
+  the definition of the format.
 */
 typedef struct {
   const char *name;
   TrsCodec codec;
-  double forward_error, sum_error; /* for a value of at most 1; for each summed part */
+  /* error for a value of at most 1; error for each part of a sum */
+  double forward_error, sum_error;
 } wire_format;
 
 static const wire_format formats[] = {
@@ -42,7 +43,7 @@ static const wire_format formats[] = {
     {"fp8 rows",
      {.kind = TRS_CODEC_FP8, .row_dim = 8, .loss_scale = 1.0F},
      0x1p-4,
-     0x1p-8}, /* 3 mantissa bits; sums in fp16 */
+     0x1p-8}, /* 3 mantissa bits; sums are in fp16 */
 };
 enum { N_FORMATS = sizeof(formats) / sizeof(formats[0]) };
 
@@ -54,7 +55,7 @@ static int64_t draw(uint64_t seed, uint64_t a, uint64_t b, int64_t limit)
   return (int64_t)(bits[0] % (uint64_t)limit);
 }
 
-/* The value, in -1 .. 1, of rank `rank` for sample b of rank `source` in column c. */
+/* The value, from -1 to 1, that rank `rank` has for sample b of rank `source` in column c. */
 static float value_of(uint64_t seed, int rank, int source, int64_t b, int64_t c)
 {
   const uint64_t key = (uint64_t)((rank * MAX_RANKS + source) * MAX_BATCH + b);
@@ -76,7 +77,8 @@ static TrsPooledDistOptions options_of(const wire_format *format)
 }
 
 /*
-  own_stays: the own block's gradients are written directly to their place, unless they are encoded.
+  If own_stays is set, gradients of the rank's own block are written directly to their destination,
+  unless they are encoded.
 */
 static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool own_stays)
 {
@@ -119,11 +121,11 @@ static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool 
       assert_close(got[n],
                    (double)value_of(seed + 1, comm->rank, q, i / dims[comm->rank], i % dims[comm->rank]),
                    (format->codec.kind == TRS_CODEC_FP8 ? 2.0 : 1.0) * format->forward_error,
-                   1e-7); /* 1-5-2 backward */
+                   1e-7); /* the backward uses 1-5-2 */
   assert_petsc_ok(TrsPooledAllToAllDestroy(&dist));
 }
 
-/* The sum, in rank order, of all ranks' rows for a rank's sample. */
+/* The sum, in rank order, over all ranks' rows for a sample of rank `source`. */
 static float sum_of(uint64_t seed, int source, int64_t b, int64_t c)
 {
   float sum = value_of(seed, 0, source, b, c);
@@ -132,7 +134,7 @@ static float sum_of(uint64_t seed, int source, int64_t b, int64_t c)
   return sum;
 }
 
-/* This rank's partial sums for all samples, rank by rank. */
+/* Fill this rank's partial sums for all samples, rank by rank. Returns the number of rows. */
 static int64_t fill_partial(uint64_t seed, int64_t dim, const int64_t *batch, float *partial)
 {
   int64_t n = 0;
@@ -161,7 +163,8 @@ static void reduce_scatter_once(const wire_format *format, uint64_t seed)
   assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &got));
   for (int64_t i = 0; i < own; i++) {
     const float sum = sum_of(seed, comm->rank, i / dim, i % dim);
-    if (format->codec.kind == TRS_CODEC_FP32) assert_true(got[i] == sum); /* bit for bit */
+    /* fp32 sums are exact bit for bit */
+    if (format->codec.kind == TRS_CODEC_FP32) assert_true(got[i] == sum);
     assert_close(got[i], sum, comm->size * format->sum_error, 1e-6);
   }
   assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
@@ -189,9 +192,9 @@ static void test_exchanges(void **state)
 }
 
 /*
-  table_row_wise: sums inside a host, then an all-to-all between ranks with the same local index.
-  Samples are ordered by the source's local index, then by host. Every host has its own columns, so
-  the result is all hosts' sums for the own samples.
+  table_row_wise: sums inside a host, followed by an all-to-all between ranks with the same local
+  index. Samples are ordered by the local index of their source, then by host. Every host has
+  different columns, so a rank gets the sums of all hosts for its own samples.
 */
 static void two_steps(int local_size, uint64_t seed)
 {
@@ -225,7 +228,7 @@ static void two_steps(int local_size, uint64_t seed)
   assert_petsc_ok(TrsPooledChunksStart(inside, NULL, partial, chunk_rows));
   assert_petsc_ok(TrsPooledChunksWait(inside, NULL, &got));
   assert_petsc_ok(TrsPooledChunksGradBuffer(inside, &summed));
-  assert_ptr_equal(got, summed); /* gradients overwrite the rows */
+  assert_ptr_equal(got, summed); /* the gradients overwrite the rows */
   assert_petsc_ok(TrsPooledAllToAllStart(across, NULL, summed, across_batch));
   assert_petsc_ok(TrsPooledAllToAllWait(across, NULL, &got, &displs));
   for (int h = 0; h < groups.n_hosts; h++) {
@@ -236,7 +239,7 @@ static void two_steps(int local_size, uint64_t seed)
       assert_true(got[displs[h] + i] == sum);
     }
   }
-  /* backward: every rank of host h receives all samples' gradients for its columns */
+  /* backward: every rank of host h gets the gradients of all samples for its columns */
   assert_petsc_ok(TrsPooledAllToAllGradBuffer(across, &send, &displs));
   for (int h = 0; h < groups.n_hosts; h++)
     for (int64_t i = 0; i < batch[comm->rank] * dims[h]; i++)
@@ -256,7 +259,10 @@ static void two_steps(int local_size, uint64_t seed)
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
 }
 
-/* The value that a test sends. Sums of whole numbers are exact in any order. */
+/*
+  The value that a test sends. If whole is set, it is a whole number, so sums are exact in any
+  order.
+*/
 static float value_or_whole(PetscBool whole, uint64_t seed, int rank, int source, int64_t b, int64_t c)
 {
   const float value = value_of(seed, rank, source, b, c);
@@ -264,7 +270,7 @@ static float value_or_whole(PetscBool whole, uint64_t seed, int rank, int source
   return whole ? rintf(1000.0F * value) : value;
 }
 
-/* Add up each host's ranks in order, then the hosts' sums in order. */
+/* Add the numbers of each host's ranks in order, then the sums of the hosts in order. */
 static float sum_by_hosts(PetscBool whole, int local_size, uint64_t seed, int64_t b, int64_t c)
 {
   float sum = 0;
@@ -279,8 +285,9 @@ static float sum_by_hosts(PetscBool whole, int local_size, uint64_t seed, int64_
 }
 
 /*
-  row_wise by hosts: sums inside the hosts, then over the hosts. In fp32 the bits follow this order,
-  and equal those of a flat exchange if the sums are exact. Each host's sum is sent encoded.
+  row_wise with two levels: sums inside each host, then over the hosts. In fp32 the bits follow this
+  order. If the sums are exact, they equal the bits of a flat exchange. The sum of each host is sent
+  encoded.
 */
 static void hierarchical_once(const wire_format *format, int local_size, PetscBool whole, uint64_t seed)
 {
@@ -328,7 +335,10 @@ static void hierarchical_once(const wire_format *format, int local_size, PetscBo
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
 }
 
-/* Test hosts of every size that divides the ranks, also with lanes only inside these hosts. */
+/*
+  Test with hosts of every size that divides the number of ranks, and also with shared memory only
+  inside these hosts.
+*/
 static void test_hierarchical(void **state)
 {
   (void)state;
@@ -350,15 +360,16 @@ static void test_two_steps(void **state)
 }
 
 /*
-  Each sample points to a row of its feature's block; the backward adds up all gradients for a row.
+  Each sample has the index of a row in the block of its feature. The backward adds all gradients
+  for a row.
 */
 static void test_expand(void **state)
 {
   enum { F = 3, B = 5, STRIDE = 9 };
   const int64_t dims[F] = {2, 3, 1}, columns[F] = {6, 1, 5},
-                displs[F + 1] = {0, 4, 10, 14}; /* 2, 2 and 4 rows */
+                displs[F + 1] = {0, 4, 10, 14}; /* features with 2, 2 and 4 rows */
   const int64_t inverse[F * B] = {0, 1, 1, 0, 1, 0, 0, 0,
-                                  0, 0, 3, 2, 1, 0, 3}; /* feature 1 never uses its row 1 */
+                                  0, 0, 3, 2, 1, 0, 3}; /* no sample uses row 1 of feature 1 */
   float flat[14], matrix[B * STRIDE] = {0}, grad[14], expected[14] = {0};
   TrsVariableExpand expand = NULL;
   TrsTbeOccurrences occurrences = NULL;
@@ -372,21 +383,21 @@ static void test_expand(void **state)
       for (int64_t c = 0; c < dims[f]; c++)
         assert_true(matrix[b * STRIDE + columns[f] + c] ==
                     flat[displs[f] + inverse[f * B + b] * dims[f] + c]);
-  /* small integers: sums are exact */
+  /* small integers, so that sums are exact */
   for (int i = 0; i < B * STRIDE; i++) matrix[i] = (float)(i % 7 - 3);
   for (int f = 0; f < F; f++)
     for (int b = 0; b < B; b++)
       for (int64_t c = 0; c < dims[f]; c++)
         expected[displs[f] + inverse[f * B + b] * dims[f] + c] += matrix[b * STRIDE + columns[f] + c];
   assert_petsc_ok(TrsVariableExpandSort(expand, NULL, B, inverse, displs, &occurrences));
-  assert_null(occurrences); /* the CPU sorts table by table, in the backward */
+  assert_null(occurrences); /* the CPU sorts one table after another in the backward */
   assert_petsc_ok(
       TrsVariableExpandBackward(expand, NULL, B, inverse, occurrences, matrix, STRIDE, grad, displs));
   for (int i = 0; i < 14; i++) assert_true(grad[i] == expected[i]);
   assert_petsc_ok(TrsVariableExpandDestroy(&expand));
 }
 
-/* Repeating an exchange takes no more memory, in any format. */
+/* An exchange that is repeated needs no more memory, in any format. */
 static void test_allocates_once(void **state)
 {
   static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];

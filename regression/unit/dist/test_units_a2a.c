@@ -2,9 +2,9 @@
 /* TEST isas: portable avx2 */
 /* TEST ranks: 2 3 4 8 */
 /*
-  The collectives of dist/ against TorchRec (torchrec.distributed.dist_data), forward and backward:
-  every group of units_a2a.h5 that matches this run's number of ranks. Ids are compared exactly,
-  floats to 1e-6.
+  Compares the collectives of dist/ with TorchRec (torchrec.distributed.dist_data), forward and
+  backward. The test runs every group of units_a2a.h5 for this number of ranks. Ids must be equal,
+  and floats may differ by 1e-6.
 */
 #include "dist/kjt_all_to_all.h"
 #include "dist/pooled_chunks.h"
@@ -20,8 +20,8 @@ static const TrsComputeOps *compute;
 static TrsComm comm;
 
 /*
-  The name of this rank's dataset, such as "rank1/in/values". Borrowed until the 4th call after
-  this.
+  The name of one of this rank's datasets, such as "rank1/in/values". Borrowed until the 4th call
+  after this one.
 */
 static const char *mine(const char *side, const char *name)
 {
@@ -33,7 +33,7 @@ static const char *mine(const char *side, const char *name)
   return path[next];
 }
 
-static const TrsPooledDistOptions options; /* nothing is encoded */
+static const TrsPooledDistOptions options; /* no values are encoded */
 
 static void compare_floats(hid_t group, const char *name, const float *found, double factor, int64_t n_found)
 {
@@ -46,15 +46,15 @@ static void compare_floats(hid_t group, const char *name, const float *found, do
 }
 
 /*
-  TorchRec divides gradients by the number of ranks, unless gradient_division is off; trshard scales
-  the loss.
+  TorchRec divides gradients by the number of ranks, unless gradient_division is off. trshard scales
+  the loss instead.
 */
 static double gradient_factor(hid_t group)
 {
   return golden_number(group, "gradient_division", 1.0) > 0.0 ? 1.0 / comm->size : 1.0;
 }
 
-/* Read an attribute as int [size]. */
+/* Read an attribute into int counts [n]. */
 static void read_counts(hid_t group, const char *name, int n, int *counts)
 {
   int64_t n_found, *found = golden_attribute_int64(group, name, &n_found);
@@ -121,7 +121,7 @@ static TrsKjtExchange exchange_kjt(const int *n_features, const int *source_orde
   return exchange;
 }
 
-/* Sources ordered by local index, then by host. */
+/* The sources, ordered by local index, then by host. */
 static int *staggered(int n_hosts)
 {
   const int local_size = comm->size / n_hosts;
@@ -152,8 +152,8 @@ static void test_kjt(hid_t group)
 }
 
 /*
-  Each feature's rows are split over the ranks of its host: the bucketizer's order (bucket, feature)
-  becomes (host, bucket, feature of the host).
+  The rows of each feature are distributed over the ranks of its host. So the bucketizer's order
+  (bucket, feature) becomes (host, bucket, feature of the host).
 */
 static void test_twrw_input_dist(hid_t group)
 {
@@ -236,7 +236,10 @@ static void test_pooled_a2a(hid_t group)
   free(joined);
 }
 
-/* Rows of every rank: from the attribute input_splits, else equal numbers. */
+/*
+  Number of rows of every rank. It is in the attribute input_splits. If there is no such attribute,
+  all ranks have equal numbers.
+*/
 static int64_t *chunk_rows(hid_t group, int64_t rows)
 {
   int64_t n, *chunks;
@@ -248,7 +251,8 @@ static int64_t *chunk_rows(hid_t group, int64_t rows)
 }
 
 /*
-  Check the forward of `first`, whose result is `summed`, then the backward of `second`, `gathered`.
+  Check the forward of `first` with the result `summed`, then the backward of `second` with the
+  result `gathered`.
 */
 static void check_chunks(hid_t group, const char *first, const char *summed, double first_factor,
                          const char *second, const char *gathered, double second_factor)
@@ -287,7 +291,8 @@ static void test_all_gather(hid_t group)
 }
 
 /*
-  Widths of all ranks' features, in owner order; each rank's part of the file has its own widths.
+  Widths of the features of all ranks, in the order of owners. Each rank's part of the file has the
+  widths of its own features.
 */
 static int64_t *all_dims(hid_t group, int *n_features)
 {
@@ -343,7 +348,7 @@ static void test_vbe_reduce_scatter(hid_t group)
   int64_t *strides = golden_int64(group, mine("in", "batch_size_per_rank_per_feature"), &n);
   float *local = golden_float(group, mine("in", "local_embs"), &n_local),
         *grad_output = golden_float(group, mine("in", "grad_output"), &n), *send;
-  /* floats for each rank */
+  /* number of floats for each rank */
   int64_t *chunks = (int64_t *)calloc((size_t)comm->size, sizeof(*chunks));
   TrsPooledChunks dist = NULL;
   const float *result;
@@ -366,7 +371,7 @@ static void test_vbe_reduce_scatter(hid_t group)
   free(grad_output);
 }
 
-/* First exchange the ids, which determine the number of rows for each rank, and their order. */
+/* First exchange the ids. They determine how many rows each rank gets, and their order. */
 static void test_sequence_a2a(hid_t group)
 {
   int *n_features = calloc((size_t)comm->size, sizeof(int)), F = 0;
@@ -398,7 +403,7 @@ static void test_sequence_a2a(hid_t group)
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
   assert_petsc_ok(TrsSequenceAllToAllGradStart(dist, NULL));
   assert_petsc_ok(TrsSequenceAllToAllGradWait(dist, NULL, &result));
-  assert_ptr_equal(result, rows); /* in the memory of the rows that were sent */
+  assert_ptr_equal(result, rows); /* the result is in the memory of the rows that were sent */
   assert_petsc_ok(TrsKjtExchangeRowsFromArrival(exchange, NULL, dim, result, local));
   compare_floats(group, "grad_input", local, gradient_factor(group), n_local);
   assert_petsc_ok(TrsSequenceAllToAllDestroy(&dist));
@@ -412,7 +417,10 @@ static void test_sequence_a2a(hid_t group)
   free(rows);
 }
 
-/* Kinds by the beginning of a group's name; if two match, the longer must come first. */
+/*
+  The test for each kind of group, by the beginning of its name. If two names match, the longer one
+  must come first.
+*/
 static const struct {
   const char *begin;
   void (*test)(hid_t group);
