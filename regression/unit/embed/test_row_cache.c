@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A lookup's caches: which tables share a cache and how large it is. Also the law of
-  embed/placement.h: batches may be prefetched, looked up (by evaluations too) and updated, and rows
-  may be written back or dropped, in any order. The numbers are always those of tables without a
-  cache.
+  Tests the caches of a lookup: which tables share a cache, and how large it is. Also tests the law
+  of embed/placement.h: batches may be prefetched, looked up (even by evaluations) and updated, and
+  rows may be written back or dropped, in any order. The results are always the same as for tables
+  without a cache.
 */
 #include "core/random.h"
 #include "embed/placement.h"
@@ -25,7 +25,10 @@ static uint32_t draw(uint64_t stream, int64_t i)
   return words[0];
 }
 
-/* Create the placement of n tables of a lookup. Each table is a shard with its wish. */
+/*
+  Create the placement for n tables of a lookup. Each table is a shard, with its settings for a
+  cache.
+*/
 static PetscErrorCode create(const TrsDeviceOps *on, const TrsComputeOps *by, int n, TrsTbeTable *table,
                              const TrsRowCacheWish *wish, TrsPlacement *placement)
 {
@@ -72,7 +75,7 @@ static void test_groups(void **state)
   assert_true(table[0].cache_first == 0 && table[3].cache_first == 100 && table[2].cache_first == 0);
   assert_petsc_ok(info_of(caches, 0, &info));
   assert_int_equal(info.rows, 200);
-  assert_int_equal(info.capacity_rows, 128); /* ceil(200 * 0.5 / 32) sets of 32 */
+  assert_int_equal(info.capacity_rows, 128); /* ceil(200 * 0.5 / 32) sets of 32 lines */
   assert_true(info.n_tables == 2 && info.table[0] == 10 && info.table[1] == 13);
   assert_true(info.bytes == 128 * (192 + 20) + 48 && info.counters[TRS_CACHE_CALLS] == 0);
   assert_petsc_ok(info_of(caches, 1, &info));
@@ -86,7 +89,7 @@ static void test_groups(void **state)
 
 /* --- reserved memory --- */
 
-/* Free bytes that the next test's device reports. */
+/* The free bytes that the device of the next test reports. */
 static int64_t free_now;
 
 static PetscErrorCode memory_of_test(int64_t *free_bytes, int64_t *total_bytes)
@@ -95,7 +98,7 @@ static PetscErrorCode memory_of_test(int64_t *free_bytes, int64_t *total_bytes)
   return PETSC_SUCCESS;
 }
 
-/* With LRU, a set of 32 lines of 64 bytes, for 4 floats, takes 32 * (64 + 20) bytes. */
+/* With LRU, a set of 32 lines needs 32 * (64 + 20) bytes. A line of 4 floats has 64 bytes. */
 static void test_reserved_memory(void **state)
 {
   enum { SET_BYTES = 32 * (64 + 20) };
@@ -153,7 +156,7 @@ static void new_model(Model *m)
   m->tbe = (TrsTbe){.n_tables = TABLES, .n_features = TABLES, .table = m->table, .feature = features};
 }
 
-/* One bag a feature, with some frequent ids and some rare ones. */
+/* A batch with one bag for each feature, with some frequent and some rare ids. */
 typedef struct {
   int64_t offsets[TABLES + 1], values[TABLES * IDS];
   TrsTbeInput input;
@@ -170,7 +173,7 @@ static void new_ids(Ids *b, uint64_t number)
       .batch = 1, .offsets = b->offsets, .values = b->values, .n_values = (int64_t)TABLES * IDS};
 }
 
-/* Look up a batch with and without caches. */
+/* Look up a batch with and without caches, and compare. */
 static void look_up(TrsPlacement caches, const Model *plain, const Model *cached, const Ids *b)
 {
   float out[2][TABLES * DIM];
@@ -207,7 +210,7 @@ static void assert_home(TrsPlacement caches, const Model *plain, const Model *ca
     assert_memory_equal(plain->rows[t], cached->rows[t], sizeof(plain->rows[t]));
 }
 
-/* A training run; `seed` determines what happens between its steps. */
+/* A training. `seed` determines what happens between its steps. */
 static void train(uint64_t seed)
 {
   static Model plain, cached;
@@ -229,8 +232,8 @@ static void train(uint64_t seed)
     new_ids(&evaluation, 1000 + seed + (uint64_t)i);
     if (word & 1) look_up(caches, &plain, &cached, &evaluation);
     if (word & 2) assert_home(caches, &plain, &cached, (PetscBool)((word & 4) != 0));
-    if ((word & 24) != 24)
-      look_up(caches, &plain, &cached, now); /* a batch may be updated without a lookup */
+    if ((word & 24) != 24) /* a batch may be updated even if it was not looked up */
+      look_up(caches, &plain, &cached, now);
     if (word & 32) assert_petsc_ok(TrsPlacementAhead(caches, NULL, &cached.tbe, &next->input));
     if (word & 64) look_up(caches, &plain, &cached, &evaluation);
     if (word & 128) assert_home(caches, &plain, &cached, (PetscBool)((word & 256) != 0));
@@ -250,7 +253,7 @@ static void test_any_order(void **state)
 }
 
 /*
-  Under prefetch_sparse_dist, LFU caches make no separate search: the lookup itself brings in rows.
+  Under prefetch_sparse_dist, LFU caches make no separate search. The lookup itself loads the rows.
 */
 static int64_t n_located;
 
@@ -291,7 +294,7 @@ static void test_lfu_is_not_searched(void **state)
   assert_petsc_ok(TrsPlacementDestroy(&caches));
 }
 
-/* Without ids or cached tables, all operations do nothing. */
+/* Without ids or without cached tables, all operations do nothing. */
 static void test_nothing(void **state)
 {
   const TrsRowCacheWish wish = {.load_factor = 0};
