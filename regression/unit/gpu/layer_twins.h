@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls of layers' kernels that several GPU tests share. */
+/* Calls of kernels for layers, which several GPU tests share. */
 #pragma once
 
 #include "gpu/twins.h"

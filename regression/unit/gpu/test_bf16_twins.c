@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Matrices in bf16 on the GPU, and products with masks and sums, against the CPU in bf16. Each test
-  explains its tolerance.
+  Compares matrices in bf16 on the GPU, and matrix products with masks and sums, with the CPU in
+  bf16. Each test explains its tolerance.
 */
 #include "gpu/layer_twins.h"
 
@@ -20,7 +20,10 @@ static void *narrowed(const float *values, int64_t n)
   return copy;
 }
 
-/* The device's n numbers of a type are close to the expected numbers. 2^-8 is one bit of bf16. */
+/*
+  Check that n numbers of a type on the device are close to the expected numbers. 2^-8 is one unit
+  in the last place of bf16.
+*/
 static void assert_near_on_device(const void *found, TrsDType type, const float *expected, int64_t n,
                                   double tolerance)
 {
@@ -41,9 +44,10 @@ static void assert_near_on_device(const void *found, TrsDType type, const float 
 }
 
 /*
-  A linear layer with bf16 matrices against the CPU's layer in bf16 with float matrices. The GPU
-  also rounds the bias, the output, and the gradients of output and input, each by at most half a
-  bit. Hence the tolerance is 2^-8 of a number and, for sums over the batch, of 1 + the sum.
+  Compares a linear layer with bf16 matrices with the CPU's layer in bf16 with float matrices. The
+  GPU also rounds the bias, the output, and the gradients of output and input, each by at most half
+  a unit in the last place. So the tolerance is 2^-8 of a number. For sums over the batch it is 2^-8
+  of 1 + the sum.
 */
 static void test_linear_of_bf16(void **state)
 {
@@ -56,7 +60,7 @@ static void test_linear_of_bf16(void **state)
   for (int s = 0; s < 3; s++) {
     const int64_t B = sizes[s][0], in = sizes[s][1], out = sizes[s][2];
     const int64_t n[] = {B * in,  in * out, out, B * out,
-                         B * out, in * out, out, B * in}; /* x W b y dy dW db dx */
+                         B * out, in * out, out, B * in}; /* sizes of x W b y dy dW db dx */
     const TrsActivation activation = s % 2 ? TRS_ACTIVATION_NONE : TRS_ACTIVATION_RELU;
     float *host[8];
     void *on[8];
@@ -97,7 +101,9 @@ static void test_linear_of_bf16(void **state)
   assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
 }
 
-/* n random numbers that bf16 can represent, on the host, and on the device as bf16 or as floats. */
+/*
+  n random numbers that bf16 can represent, in host memory, and on the device as bf16 or as floats.
+*/
 static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **on)
 {
   float *values = calloc((size_t)n, sizeof(*values));
@@ -116,7 +122,7 @@ static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **o
 
 /*
   Read the device's mask of y = ReLU(before), with bits in the order of TrsReluMask. If a number is
-  so close to 0 that rounding decides its sign, the host takes the device's bit.
+  so close to 0 that rounding decides its sign, use the device's bit on the host as well.
 */
 static void take_bits(int64_t B, int64_t cols, const TrsReluMask *mask, const float *before, double near,
                       float *y)
@@ -138,9 +144,10 @@ static void take_bits(int64_t B, int64_t cols, const TrsReluMask *mask, const fl
 }
 
 /*
-  Two linear layers with ReLU between them. The second layer's backward pass applies the mask, and
-  the products compute the sums. The CPU computes the same layer by layer. type: the type of the
-  device's matrices. NVIDIA has no kernel for some shapes, such as one input column or one unit.
+  Two linear layers with ReLU between them. The backward of the second layer applies the mask, and
+  the matrix products compute the sums. The CPU computes one layer after the other. type is the type
+  of the device's matrices. cuBLASLt has no kernel for some shapes, such as one input column or one
+  unit.
 */
 static void check_fused(const int64_t *size, TrsDType type, double tolerance)
 {
@@ -162,7 +169,7 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
     host[i] = held_numbers((uint64_t)i, n[i],
                            (PetscBool)(type == TRS_BF16 && i != DW1 && i != DB1 && i != DW2 && i != DB2),
                            &on[i]);
-  for (int call = 0; call < 4; call++) { /* both forwards, then both backwards */
+  for (int call = 0; call < 4; call++) { /* both forwards, followed by both backwards */
     const int backend = call % 2;
     const TrsComputeOps *ops = backend ? cuda : cpu;
     const TrsReluMasks kept = {.y = mask}, applied = {.x = mask}, *const first = backend ? &kept : NULL,
@@ -206,8 +213,8 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
 }
 
 /*
-  cuBLASLt with masks and sums, then cuBLASLt that refuses them (set in the stand-in's environment),
-  and a machine without it.
+  Run with cuBLASLt with masks and sums, then with cuBLASLt that refuses them (the stand-in's
+  environment), and then without cuBLASLt.
 */
 static void test_fused(void **state)
 {
@@ -231,8 +238,8 @@ static void test_fused(void **state)
       assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
       assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
       /*
-        one bit of bf16 in the gradient between the layers: 2^-8 of a number, and sums of numbers
-        below 8
+        one unit in the last place of bf16 in the gradient between the layers: 2^-8 of a number, in
+        sums of numbers below 8
       */
       for (int s = 0; s < 5; s++) check_fused(sizes[s], TRS_FP32, 0x1p-7);
       for (int s = 0; s < 5; s++) check_fused(sizes[s], TRS_BF16, 0x1p-6);
@@ -244,13 +251,13 @@ static void test_fused(void **state)
   }
 }
 
-/* The backend's copy of an array with this type. */
+/* The copy of an array that the backend uses, with this type. */
 static TrsMatrix matrix_on(int backend, float *host, void *on, TrsDType type, int64_t stride)
 {
   return backend ? (TrsMatrix){.type = type, .stride = stride, .data = on} : TrsFloats(host, stride);
 }
 
-/* A byte copy of device memory. The caller must free() it. */
+/* A copy of bytes of device memory. The caller must free() it. */
 static char *bytes_on_device(const void *from, int64_t bytes)
 {
   char *copy = malloc((size_t)bytes);
@@ -261,9 +268,9 @@ static char *bytes_on_device(const void *from, int64_t bytes)
 }
 
 /*
-  Vectors at any place give the same bits as vectors in a matrix, also if gradients overwrite them.
-  Here each vector's samples are contiguous, in reverse order. x, out and dx are on the device. x
-  and out were input of a backward pass, and dx was its result.
+  Vectors at any addresses give the same bits as vectors in a matrix, even if gradients overwrite
+  them. Here the samples of each vector are contiguous and in reverse order. x, out and dx are on
+  the device. x and out were the inputs of a backward, and dx was its result.
 */
 static void check_places(int64_t B, int n, int D, int copied, TrsMatrix x, TrsMatrix out, TrsMatrix dx)
 {
@@ -300,7 +307,7 @@ static void check_places(int64_t B, int n, int D, int copied, TrsMatrix x, TrsMa
   free(found);
   assert_petsc_ok(device->copy(there, apart, B * row, NULL));
   assert_petsc_ok(device->alloc(out_bytes, &again.data));
-  /* fills the memory that is not written */
+  /* fill the memory that is not written */
   assert_petsc_ok(device->copy(again.data, out.data, out_bytes, NULL));
   assert_petsc_ok(cuda->dot_places_forward(NULL, B, n, D, copied, 2, x.type, place, again));
   assert_petsc_ok(cuda->dot_forward(NULL, B, n, D, copied, 2, x, out));
@@ -317,8 +324,9 @@ static void check_places(int64_t B, int n, int D, int copied, TrsMatrix x, TrsMa
 }
 
 /*
-  The dot interaction of X, also in bf16: of vectors that fit in shared memory and of more, with and
-  without multiples of four. Results are rounded sums of D and of n products of rounded numbers.
+  The dot interaction with the matrix X in float and in bf16. The cases include vectors that fit in
+  shared memory and vectors that do not, and sizes that are multiples of four or not. Results are
+  rounded sums of D or n products of rounded numbers.
 */
 static void test_dot_of_bf16(void **state)
 {
@@ -343,7 +351,8 @@ static void test_dot_of_bf16(void **state)
                       dx = matrix_on(backend, host[DX], on[DX], TRS_BF16, n * D);
 
       assert_petsc_ok(
-          ops->dot_backward(NULL, B, n, D, copied, x, out, dx)); /* any gradient with equal bits */
+          /* equal bits for any type of the gradient */
+          ops->dot_backward(NULL, B, n, D, copied, x, out, dx));
       if (backend) check_places(B, n, D, copied, x, out, dx);
       assert_petsc_ok(ops->dot_forward(NULL, B, n, D, copied, 2, x, out));
     }
@@ -357,9 +366,9 @@ static void test_dot_of_bf16(void **state)
 }
 
 /*
-  A cross network's backward pass to X in bf16. The layers' total replaces g, and X's gradient is
-  computed from it. The total is rounded before the product is added, hence 2^-7. dx0 of the last
-  layer stays unchanged.
+  The backward of a cross network to X in bf16. The total over the layers overwrites g, and the
+  gradient of X is computed from it. The total is rounded before the matrix product is added, so the
+  tolerance is 2^-7. dx0 of the last layer stays unchanged.
 */
 static void check_cross_total(int64_t B, int64_t n, int64_t rank, int layers)
 {
@@ -411,7 +420,7 @@ static void test_cross_to_bf16(void **state)
 }
 
 /*
-  Cross layers and dot interactions in bf16 against the CPU with the same numbers. Results are
+  Compare cross layers and dot interactions in bf16 with the CPU, for the same numbers. Results are
   rounded to bf16 (2^-8) or are floats.
 */
 static void test_interactions_of_bf16(void **state)
@@ -489,7 +498,7 @@ static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols,
   TWINS(a, 0, (from.data = x[0], to.data = x[1], ops->convert_matrix(NULL, rows, cols, filled, from, to)));
 }
 
-/* Compare the device's n arrays of these types with the host's, and free both. */
+/* Compare n arrays of the device, with their types, with the arrays of the host. Free both. */
 static void compare_and_forget(int n, float **host, void **on, const int64_t *size, const TrsDType *type)
 {
   for (int i = 0; i < n; i++) {
@@ -499,7 +508,7 @@ static void compare_and_forget(int n, float **host, void **on, const int64_t *si
   }
 }
 
-/* A batch without samples has zero gradients for all types of its matrices. */
+/* If a batch has no samples, gradients are zero for all types of matrices. */
 static void test_no_samples(void **state)
 {
   enum { IN = 8, OUT = 3 };
@@ -530,7 +539,7 @@ static void test_no_samples(void **state)
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
 
-/* A backend's arrays. */
+/* Set the arrays that a backend uses. */
 static void take_arrays(int n, float *const *host, void *const *on, int backend, void **arrays)
 {
   for (int i = 0; i < n; i++) arrays[i] = backend ? on[i] : host[i];
@@ -560,8 +569,8 @@ static void check_vector_cross_of_bf16(int64_t B, int64_t n, int place)
 }
 
 /*
-  First the gradients, with random gates. A forward pass would round the sums from which they are
-  computed.
+  First test the gradients, with random gates. With gates from a forward, the sums from which the
+  gradients are computed would be rounded.
 */
 static void check_mixture_of_bf16(int64_t B, int64_t n)
 {
@@ -611,8 +620,8 @@ static void check_activation_of_bf16(int64_t B, int64_t n, TrsActivation kind)
 }
 
 /*
-  Cross layers of vectors, mixtures of experts and activations in bf16 against the CPU with the same
-  numbers.
+  Compare cross layers of vectors, mixtures of experts and activations in bf16 with the CPU, for the
+  same numbers.
 */
 static void test_more_of_bf16(void **state)
 {
@@ -629,8 +638,8 @@ static void test_more_of_bf16(void **state)
 }
 
 /*
-  Matrices to bf16 and back, bit for bit, with zeros after the last column. Widths are whole vectors
-  and others.
+  Convert matrices to bf16 and back, bit for bit, with zeros after the last column. Some widths
+  consist of whole vector registers, and others do not.
 */
 static void test_matrices(void **state)
 {
@@ -644,7 +653,10 @@ static void test_matrices(void **state)
   }
 }
 
-/* Widen every fp16 number, and narrow floats at and around each of them. */
+/*
+  Convert every fp16 number to float, and convert floats at and around each of these numbers to
+  fp16.
+*/
 static void test_conversions(void **state)
 {
   static const TrsDType types[] = {TRS_FP16, TRS_BF16};
@@ -659,7 +671,7 @@ static void test_conversions(void **state)
     add(&widen, N);
     for (int i = 0; i < N; i++) {
       const uint32_t exponent = t ? (uint32_t)i >> 7 & 0xff : ((uint32_t)i >> 10 & 0x1f) * 8;
-      /* no infinities and no NaN */
+      /* without infinities and NaN */
       ((uint16_t *)widen.array[0].by_cpu)[i] = exponent >= 248 ? 0 : (uint16_t)i;
     }
     memcpy(widen.array[0].before, widen.array[0].by_cpu, (size_t)widen.array[0].bytes);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Interactions, layers and codecs of the GPU against the CPU's, which are tested with golden data of
-  TorchRec. Both get the same arguments. Codecs agree bit for bit, and the rest agrees up to the
-  rounding of sums. Each GPU call runs twice and must give the same bits.
+  Compares interactions, layers and codecs on the GPU with the CPU, whose kernels are tested with
+  golden data of TorchRec. Both get the same arguments. Codecs agree bit for bit. All other results
+  agree except for the rounding of sums. Each GPU call runs twice and must give the same bits.
 */
 #include "gpu/layer_twins.h"
 
 static void test_dot(void **state)
 {
   /*
-    n, D, copied, floats between samples. The last shape but one needs an explicit request for
-    shared memory. The last shape exceeds shared memory.
+    n, D, copied, floats between samples. The last shape but one needs an opt-in for shared memory.
+    The last shape does not fit into shared memory.
   */
   static const int shapes[][4] = {{2, 1, 0, 1},   {3, 5, 5, 1},   {27, 16, 16, 4},     {27, 16, 16, 1},
                                   {9, 40, 40, 0}, {10, 8, 0, 12}, {12, 1100, 1100, 4}, {5, 11700, 11700, 1}};
@@ -44,7 +44,8 @@ static void test_fm(void **state)
                                   {33, 5, 1},
                                   {64, 16, 4},
                                   {1728, 64, 0}};
-  enum { BEFORE = 3, N_SHAPES = sizeof(shapes) / sizeof(*shapes) }; /* columns of deep layers */
+  /* number of columns of deep layers */
+  enum { BEFORE = 3, N_SHAPES = sizeof(shapes) / sizeof(*shapes) };
 
   (void)state;
   if (!cuda) skip();
@@ -68,7 +69,7 @@ static void test_fm(void **state)
   }
 }
 
-/* The result is dx, in x[0]. g and dx0 are then cleared, because they are not results. */
+/* The result is dx, in x[0]. Afterwards g and dx0 are cleared, because they are not results. */
 static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n, int64_t rank, int layers,
                                   float *const *x)
 {
@@ -84,8 +85,8 @@ static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n
 }
 
 /*
-  A backward pass of two layers or of one. Between cross_backward and cross_input, the content of
-  dx0 depends on the backend. Odd calls align memory to only 4 bytes.
+  The backward of two layers or of one layer. After cross_backward and before cross_input, the
+  contents of dx0 depend on the backend. Odd calls use memory that is aligned to only 4 bytes.
 */
 static void test_cross(void **state)
 {
@@ -176,7 +177,7 @@ static void test_layers(void **state)
     const int64_t B = batches[s], n = widths[s];
     Arguments drop = {0};
 
-    for (int i = 0; i < 6; i++) { /* aligned for one number and for four */
+    for (int i = 0; i < 6; i++) { /* memory aligned for one number, and for four */
       const TrsActivation kind = (TrsActivation)(TRS_ACTIVATION_RELU + i % 3);
       const int64_t stride = n + (i < 3 ? 1 : 4);
       Arguments forward = {0}, backward = {0};
@@ -208,7 +209,7 @@ static void test_layers(void **state)
   }
 }
 
-/* x: experts, their gradients, gate, result or its gradient. */
+/* x has the experts, their gradients, the gate, and the result or its gradient. */
 static PetscErrorCode run_mixture(const TrsComputeOps *ops, PetscBool backward, int64_t B, int width,
                                   float *const *x)
 {
@@ -240,7 +241,7 @@ static void test_mixture(void **state)
   }
 }
 
-/* skew: offset of all arrays from an aligned address, in floats */
+/* skew is the distance of all arrays from an aligned address, in floats. */
 static void check_codec(const TrsCodec *codec, int64_t n, float scale, int skew)
 {
   Arguments a = {0};
@@ -248,7 +249,8 @@ static void check_codec(const TrsCodec *codec, int64_t n, float scale, int skew)
   add(&a, n + skew);
   add(&a, cpu->codec_bytes(codec, n) / 4 + 1 + skew);
   add(&a, n + skew);
-  for (int64_t i = 0; i < n; i++) { /* all magnitudes, zeros of both signs, and a constant row */
+  /* numbers of all magnitudes, zeros of both signs, and a constant row */
+  for (int64_t i = 0; i < n; i++) {
     float *value = (float *)a.array[0].by_cpu + skew + i;
     *value *= scale * exp2f((float)(i % 61) - 30.0f);
     if (i % 50 == 0) *value = i % 100 ? 0.0f : -0.0f;
@@ -281,7 +283,7 @@ static void test_codecs(void **state)
   }
 }
 
-/* Floats rounded, clamped and multiplied, bit for bit. */
+/* Round, clamp and multiply floats. The results agree bit for bit. */
 static void test_rounding(void **state)
 {
   static const TrsDType types[] = {TRS_FP16, TRS_BF16};
@@ -325,8 +327,8 @@ static void test_joins(void **state)
 }
 
 /*
-  The GPU has every kernel except one that updates can replace. An empty slot would end a run
-  midway.
+  The GPU has every kernel, except one for which updates have a replacement. An empty entry would
+  end a run midway.
 */
 static void test_all_slots(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Graphs of a device. A captured operation does not run. Each launch runs it in stream order, with
-  the memory's current content. Without a GPU, the tests do nothing.
+  Tests graphs of a device. A captured operation does not run during the capture. Each launch of the
+  graph runs it in stream order, with the current contents of memory. Without a GPU, the tests do
+  nothing.
 */
 #include "device/device.h"
 #include "trs_test.h"
@@ -45,7 +46,7 @@ static void test_replay(void **state)
   assert_petsc_ok(device->capture_end(stream, &graph));
   assert_non_null(graph);
   for (int round = 0; round < 3; round++) {
-    /* the capture did not run the work; the launch reads the current content */
+    /* the capture did not run the work; the launch reads the current contents */
     assert_petsc_ok(device->copy(host + 1, kept, (int64_t)sizeof(int), stream));
     assert_petsc_ok(device->stream_synchronize(stream));
     assert_int_equal(host[1], round ? 0 : 1);
@@ -67,7 +68,7 @@ static void test_replay(void **state)
   assert_petsc_ok(device->stream_destroy(&stream));
 }
 
-/* Releases of both kinds of memory are counted, except of NULL. */
+/* Releases of both kinds of memory are counted, except for releases of NULL. */
 static void test_releases(void **state)
 {
   const TrsDeviceOps *device = find_device();
@@ -85,7 +86,7 @@ static void test_releases(void **state)
   assert_int_equal(device->releases(), before + 2);
 }
 
-/* An operation that a capture does not allow is an error, and no graph is created. */
+/* If a capture does not allow an operation, there is an error, and no graph is created. */
 static void test_refused(void **state)
 {
   const TrsDeviceOps *device = find_device();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* Losses and optimizers of the GPU against the CPU's, up to the rounding of sums. */
+/* Compares losses and optimizers on the GPU with the CPU, except for the rounding of sums. */
 #include "gpu/layer_twins.h"
 
 enum { N_LOSSES = 0 TRS_LOSSES(TRS_COUNT_WORD) };
 
 /*
-  Run the k-th loss. x: z, y, dz, p and w, where z, dz and p are [B, 2]. A loss of one output uses
-  the first column. loss: the sum, then the loss of each sample.
+  Run the k-th loss. x has z, y, dz, p and w, where z, dz and p are [B, 2]. A loss with one output
+  uses the first column. loss has the sum, then the loss of each sample.
 */
 static PetscErrorCode run_loss(const TrsComputeOps *ops, int k, int64_t B, float *const *x, int s,
                                double *loss)
@@ -45,7 +45,8 @@ static void check_loss(int k)
     double *on_device;
     Arguments a = {0};
 
-    for (int i = 0; i < 5; i++) add(&a, B * (i == 1 || i == 4 ? 1 : 2)); /* z, y, dz, p, w */
+    /* sizes of z, y, dz, p, w */
+    for (int i = 0; i < 5; i++) add(&a, B * (i == 1 || i == 4 ? 1 : 2));
     for (int64_t i = 0; i < B; i++) {
       ((float *)a.array[0].by_cpu)[2 * i] *= i % 7 ? 3.0f : 100.0f;
       ((float *)a.array[1].by_cpu)[i] = i % 5 == 3 ? NAN : (float)(i % 2);
@@ -137,8 +138,8 @@ static void test_optimizers(void **state)
 }
 
 /*
-  Update n elements that begin `offset` floats into device memory. The numbers are the same for
-  every offset. The results are written to out[3 * n].
+  Update n elements that begin `offset` floats after the start of device memory. The numbers are the
+  same for every offset. The results are written to out [3 * n].
 */
 static void update_at(int kind, int64_t n, int64_t offset, float *out)
 {
@@ -170,8 +171,8 @@ static void update_at(int kind, int64_t n, int64_t offset, float *out)
 }
 
 /*
-  Elements in groups of four, remaining elements, and elements of memory aligned to only 4 bytes
-  have the same bits.
+  Elements have the same bits whether they are updated in groups of four or singly, even in memory
+  that is aligned to only 4 bytes.
 */
 static void test_optimizers_aligned(void **state)
 {
@@ -187,15 +188,15 @@ static void test_optimizers_aligned(void **state)
   }
 }
 
-/* A step's numbers that kernels read from memory, for either backend. */
+/* A step's numbers in memory that the kernels read, for either backend. */
 typedef struct {
   TrsBatchNumbers batch;
   TrsUpdateNumbers update;
 } Numbers;
 
 /*
-  Run an update with lamb's step, dropout, and the gradient of a loss. If `now` is given, it holds
-  the numbers, and the arguments are different. Otherwise the arguments hold them.
+  Run an update with lamb's step, dropout, and the gradient of a loss. If `now` is given, it has the
+  step's numbers, and the arguments have other numbers. If not, the arguments have them.
 */
 static PetscErrorCode use_numbers(const TrsComputeOps *ops, int kind, const Numbers *now, int64_t n,
                                   float *const *x, double *sums)
@@ -246,7 +247,10 @@ static PetscErrorCode use_numbers(const TrsComputeOps *ops, int kind, const Numb
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A step's numbers in memory give the same bits as arguments, on the CPU and on the GPU. */
+/*
+  If a step's numbers are read from memory, the results have the same bits as with arguments, on the
+  CPU and on the GPU.
+*/
 static void test_numbers(void **state)
 {
   enum { N = 1000, ARRAYS = 8 };
@@ -264,8 +268,8 @@ static void test_numbers(void **state)
   for (int i = 0; i < ARRAYS; i++)
     for (int64_t k = 0; k < N; k++) {
       before[i][k] = draw((uint64_t)i, (uint64_t)k);
-      if (i == 2 || i == 3) before[i][k] = fabsf(before[i][k]); /* sums of squares */
-      if (i == 6) before[i][k] = (float)(k % 2);                /* classes */
+      if (i == 2 || i == 3) before[i][k] = fabsf(before[i][k]); /* these are sums of squares */
+      if (i == 6) before[i][k] = (float)(k % 2);                /* these are classes */
     }
   for (int b = 0; b < 2; b++) {
     const TrsDeviceOps *memory = b ? device : trs_device_backends[0];
@@ -292,7 +296,10 @@ static void test_numbers(void **state)
   }
 }
 
-/* Gradients clamped by value, and lamb's step for layers of one thread block and of several. */
+/*
+  Gradients that are clamped by value, and lamb's step for layers of one thread block and of
+  several.
+*/
 static void test_clamp_and_lamb(void **state)
 {
   static const int64_t sizes[] = {1, 1000, 100003};
@@ -308,7 +315,7 @@ static void test_clamp_and_lamb(void **state)
     Arguments a = {0};
 
     for (int i = 0; i < 4; i++) add(&a, sizes[s]);
-    for (int64_t k = 0; k < sizes[s]; k++) { /* mean squares */
+    for (int64_t k = 0; k < sizes[s]; k++) { /* these are mean squares */
       float *values = a.array[3].by_cpu;
       values[k] = fabsf(values[k]);
       ((float *)a.array[3].before)[k] = values[k];

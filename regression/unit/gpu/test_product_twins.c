@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Products of the GPU, and linear layers that use them, against the CPU's, with cuBLASLt and with
-  our kernel, up to the rounding of sums.
+  Compares matrix products on the GPU, and linear layers that use them, with the CPU. The GPU uses
+  cuBLASLt or our own kernel. Results agree except for the rounding of sums.
 */
 #include "gpu/twins.h"
 
@@ -26,7 +26,10 @@ static void check_gemm(void)
     }
 }
 
-/* Batches of no row, one row, one run of rows, and several runs. No tile divides the widths. */
+/*
+  Batches of no row, of one row, of one run of rows, and of several runs. The widths are not
+  multiples of any tile.
+*/
 static void check_linear(void)
 {
   static const int64_t batches[] = {0, 1, 9, 200};
@@ -38,7 +41,7 @@ static void check_linear(void)
 
     add(&forward, B * x_stride);
     add(&forward, in * out);
-    add(&forward, out + 1); /* one bias is aligned to 16 bytes, one to 4 */
+    add(&forward, out + 1); /* one bias is aligned to 16 bytes, and one to 4 */
     add(&forward, B * y_stride);
     TWINS(forward, 1e-5,
           ops->linear_forward(NULL, &(TrsLinear){B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in),
@@ -60,9 +63,9 @@ static void check_linear(void)
 }
 
 /*
-  Layers of one unit, of 13 and of 479 inputs, and gradients that sum a single term. cuBLASLt may
-  lack a kernel for such shapes at some precision. Its kernels must be right, and our kernel must
-  compute the rest.
+  Layers with one unit, with 13 and with 479 inputs, and gradients that are sums of a single term.
+  cuBLASLt may have no kernel for such a shape at some precision. Its kernels must give the right
+  result, and our kernel must compute the other shapes.
 */
 static void check_odd_layers(TrsDensePrecision precision, double tolerance)
 {
@@ -98,13 +101,14 @@ static void test_odd_layers(void **state)
   if (!cuda) skip();
   check_odd_layers(TRS_PRECISION_FP32, 2e-5);
   check_odd_layers(TRS_PRECISION_TF32,
-                   2e-2); /* operands in [-1, 1) with 10 bits, sums of up to 479 products */
+                   2e-2); /* operands in [-1, 1) with 10 bits, in sums of up to 479 products */
   check_odd_layers(TRS_PRECISION_BF16, 2e-1);
 }
 
 /*
-  If cuBLASLt reports that it has no kernel, for all products or for those of odd alignment (set in
-  the stand-in's environment), our kernel computes the product, and the library text names it.
+  If cuBLASLt reports that it has no kernel, our kernel computes the product, and the text about the
+  library names it. The stand-in's environment selects all products, or only products with odd
+  alignment.
 */
 static void test_no_kernel(void **state)
 {
@@ -114,7 +118,8 @@ static void test_no_kernel(void **state)
   if (!cuda || !strstr(about, "CPU standing in")) skip();
   for (int i = 0; i < 2; i++) {
     setenv("CUBLASLT_ON_CPU_REFUSE", which[i], 1);
-    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* forgets the chosen algorithms */
+    /* this forgets the chosen algorithms */
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
     check_gemm();
     check_linear();
     assert_non_null(strstr(cuda->product_library(), "cuBLASLt 13."));
@@ -126,15 +131,15 @@ static void test_no_kernel(void **state)
 }
 
 /*
-  The stand-in's third algorithm is the fastest. It is chosen if products are timed, also if a
-  product adds to its result. The first algorithm is chosen if it is the fastest, and if nothing is
-  timed.
+  The stand-in's third algorithm is the fastest. It is chosen if products are timed, even for a
+  product that adds to its result. The first algorithm is chosen if it is the fastest, or if
+  products are not timed.
 */
 static void test_algorithms(void **state)
 {
   (void)state;
   if (!cuda || !strstr(about, "CPU standing in"))
-    skip(); /* on a GPU, algorithms give different bits, which TWINS does not allow */
+    skip(); /* on a GPU, algorithms differ in their bits, which TWINS does not allow */
   assert_petsc_ok(cuda->product_algorithms(8));
   for (int fastest = 0; fastest < 3; fastest += 2) {
     setenv("CUBLASLT_ON_CPU_FASTEST", fastest ? "2" : "0", 1);
@@ -147,7 +152,7 @@ static void test_algorithms(void **state)
                            fastest ? "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 3 of 5, "
                                    : "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 1 of 5, "));
     assert_null(strstr(cuda->product_choices(), fastest ? "algorithm 1 of " : "algorithm 3 of "));
-    assert_petsc_ok(cuda->product_algorithms(8)); /* forgets the chosen algorithms */
+    assert_petsc_ok(cuda->product_algorithms(8)); /* this forgets the chosen algorithms */
     assert_string_equal(cuda->product_choices(), "");
   }
   assert_petsc_ok(cuda->product_algorithms(1));
@@ -156,7 +161,7 @@ static void test_algorithms(void **state)
   unsetenv("CUBLASLT_ON_CPU_FASTEST");
 }
 
-/* More shapes than the cache keeps, and then the first shapes again. */
+/* Use more shapes than the cache of choices holds, and then the first shapes again. */
 static void test_many_shapes(void **state)
 {
   (void)state;
@@ -194,7 +199,7 @@ static void test_streams(void **state)
     assert_petsc_ok(device->release(&data));
     assert_petsc_ok(device->memory(&now, &total));
     if (i == 0) before = now; /* the first product allocates the library's state */
-    /* a leak would be 80 times 32 MiB; a driver keeps some memory */
+    /* a leak would have 80 times 32 MiB; a driver keeps some memory */
     assert_true(now + (64 << 20) >= before);
   }
 }
@@ -210,7 +215,7 @@ static void test_many_streams(void **state)
   for (int i = 0; i < 80; i++) assert_petsc_ok(device->stream_destroy(&stream[i]));
 }
 
-/* Runs of one process may use several GPUs. With one GPU, the test uses it again. */
+/* Runs of one process may use several GPUs. If there is only one GPU, the test uses it again. */
 static void test_other_gpu(void **state)
 {
   const float x[] = {1, 2, 3, 4}, square[] = {7, 10, 15, 22};
@@ -223,7 +228,7 @@ static void test_other_gpu(void **state)
     float *data;
 
     assert_petsc_ok(device->setup(gpu, 2));
-    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* as each model does */
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* each model makes this call */
     assert_petsc_ok(device->stream_create("test", &stream));
     assert_petsc_ok(device->alloc(2 * sizeof(x), (void **)&data));
     assert_petsc_ok(device->copy(data, x, sizeof(x), stream));
@@ -246,9 +251,9 @@ static void test_cublaslt(void **state)
 }
 
 /*
-  In bf16, both backends round a product's operands to nearest even and add in fp32. Hence they
-  differ only by the order of sums; one bit of an operand would be 4e-3. The test then runs without
-  cuBLASLt's kernels.
+  In bf16, both backends round the operands of a product to nearest, ties to even, and add in fp32.
+  So they differ only by the order of sums. A different last bit of an operand would make a
+  difference of 4e-3. The test then runs again without cuBLASLt's kernels.
 */
 static void test_bf16(void **state)
 {
@@ -274,7 +279,8 @@ static void test_own_product(void **state)
   (void)state;
   if (!cuda) skip();
   setenv("TRSHARD_GEMM", "own", 1);
-  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* searches for kernels again */
+  /* cuBLASLt searches for kernels again */
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
   check_gemm();
   check_linear();
   assert_non_null(strstr(cuda->product_library(), "TRSHARD_GEMM=own"));

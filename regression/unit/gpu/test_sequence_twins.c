@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Kernels for layers of sequences and for losses of pairs: the GPU's against the CPU's, which are
-  tested with golden data of torch.
+  Compares kernels for layers of sequences and for losses of pairs on the GPU with the CPU, whose
+  kernels are tested with golden data of torch.
 */
 #include "gpu/twins.h"
 
@@ -63,7 +63,10 @@ static void test_target_attention(void **state)
   }
 }
 
-/* A bf16 matrix of n numbers on the device equals n rounded floats of the device, bit for bit. */
+/*
+  Check that a bf16 matrix of n numbers on the device has exactly the rounded values of n floats on
+  the device.
+*/
 static void assert_rounded(const void *found, const void *floats, int64_t n)
 {
   uint16_t *a = calloc((size_t)n, sizeof(*a)), *b = calloc((size_t)n, sizeof(*b));
@@ -95,8 +98,8 @@ static void *random_on_device(uint64_t array, int64_t n)
 }
 
 /*
-  The bf16 input of din's layers, and the copies that a gru makes for products, are the rounded
-  floats.
+  The bf16 input of din's layers, and the copies that a gru makes for matrix products, are exactly
+  the rounded floats.
 */
 static void test_operands(void **state)
 {
@@ -186,7 +189,7 @@ static PetscErrorCode run_attention(const TrsComputeOps *ops, int64_t dim, int64
 static void test_attention(void **state)
 {
   static const int64_t sizes[][2] = {
-      /* columns and heads; 150 columns a head are more than a warp handles at a time */
+      /* columns and heads; with 150 columns per head, a warp needs several passes */
       {6, 3},
       {40, 1},
       {300, 2}};
@@ -242,7 +245,8 @@ static void test_gru(void **state)
     int64_t *bag = malloc((size_t)(m + 1) * sizeof(*bag));
     Arguments a = {0};
 
-    for (int64_t k = 0; k <= m; k++) bag[k] = m - k; /* places that differ from the rows' places */
+    /* indices that differ from the indices of the rows */
+    for (int64_t k = 0; k <= m; k++) bag[k] = m - k;
     for (int i = 0; i < 2; i++) add(&a, m * 3 * H);
     for (int i = 0; i < 2; i++) add(&a, m * H);
     add_values(&a, (m + 1) * (int64_t)sizeof(*bag), PETSC_FALSE, bag);
@@ -252,7 +256,7 @@ static void test_gru(void **state)
   }
 }
 
-/* Score rows of m pairs, starting at `first`, as queries and as candidates. */
+/* Score the rows of m pairs, from `first` on, as queries and as candidates. */
 static PetscErrorCode run_pairs(const TrsComputeOps *ops, int64_t m, float *const *x)
 {
   TrsPairTile tile = {.first = m / 4,

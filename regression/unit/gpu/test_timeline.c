@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* The work of a device's streams, on the host's clock. Without a GPU, the tests do nothing. */
+/*
+  Tests the recorded work of a device's streams, on the host's clock. Without a GPU, the tests do
+  nothing.
+*/
 #include "core/clock.h"
 #include "device/timeline.h"
 #include "trs_test.h"
@@ -17,14 +20,14 @@ static const TrsDeviceOps *find_device(void)
 }
 
 /*
-  Tolerance between clocks. A GPU's clock is compared by an operation that takes about 0.01 ms, or
-  longer on a busy machine.
+  Tolerance between the clocks. An operation that takes about 0.01 ms compares the GPU's clock with
+  the host's. It may take longer on a busy machine.
 */
 #define SLACK_S 1e-1
 
 /*
-  A span lies in its step, between the time before its work was enqueued and the time when the host
-  saw it complete. Spans of a stream do not overlap.
+  A span is within its step: after the time when the host enqueued its work, and before the time
+  when the host saw that it was complete. Spans of a stream do not overlap.
 */
 static void test_order(void **state)
 {
@@ -56,7 +59,7 @@ static void test_order(void **state)
   assert_petsc_ok(TrsTimelineFinish(&n_lost));
   assert_int_equal(n_lost, 0);
   assert_petsc_ok(TrsTraceSpans(&n, &span, &n_lost));
-  assert_int_equal(n, STEPS + 2 * STEPS); /* the host's steps, and two stages for each */
+  assert_int_equal(n, STEPS + 2 * STEPS); /* the host's steps, and two stages in each step */
   for (int64_t i = STEPS; i < n; i++) {
     const int64_t s = (i - STEPS) / 2;
 
@@ -75,8 +78,8 @@ static void test_order(void **state)
 }
 
 /*
-  A span that does not end keeps its slot. A span that finds no free slot is counted, and the host
-  does not wait. All spans that ended are recorded.
+  A span that has not ended keeps its slot. If a span finds no free slot, it is counted, and the
+  host does not wait. All spans that ended are recorded.
 */
 static void test_room(void **state)
 {
@@ -99,7 +102,7 @@ static void test_room(void **state)
     assert_petsc_ok(TrsTimelineEnd(&other, stream));
   }
   TrsTraceStepEnd();
-  /* not recorded */
+  /* this span is not recorded */
   assert_petsc_ok(TrsTimelineBegin(TRS_TRACE_EXCHANGE, stream, TRS_TRACE_DENSE, &other));
   assert_null(other);
   assert_petsc_ok(TrsTimelineFinish(&n_lost));
@@ -113,7 +116,7 @@ static void test_room(void **state)
   assert_petsc_ok(device->stream_destroy(&stream));
 }
 
-/* A device whose streams run inline has no timeline. Recording succeeds and has no effect. */
+/* A device whose streams run immediately has no timeline. Recording succeeds and has no effect. */
 static void test_inline(void **state)
 {
   TrsTimelineSpan span;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Kernels of the GPU against the CPU's, for tests of one rank. Both backends get the same arguments.
-  The GPU's call runs twice and must give the same bits. test_find() must run first; without a GPU,
-  `cuda` stays NULL.
+  Compares kernels of the GPU with the CPU, for tests on one rank. Both backends get the same
+  arguments. The GPU's call runs twice and must give the same bits. test_find() must run first;
+  without a GPU, `cuda` stays NULL.
 */
 #pragma once
 
@@ -18,12 +18,13 @@ enum { MOST_ARRAYS = 10 };
 
 static const TrsDeviceOps *device;
 static const TrsComputeOps *cpu, *cuda;
-static char about[256]; /* description of the GPU */
+static char about[256]; /* a text about the GPU */
 
-/* An argument: the host's values before the call, and each backend's results. */
+/* An argument: its values before the call, and the results of each backend. */
 typedef struct {
   int64_t bytes;
-  PetscBool is_double; /* otherwise floats, or whole numbers that calls must not change */
+  /* true for doubles; false for floats, or for whole numbers that calls must not change */
+  PetscBool is_double;
   void *before, *by_cpu, *by_cuda, *again, *on_device;
 } Array;
 
@@ -40,7 +41,7 @@ static float draw(uint64_t array, uint64_t i)
   return (float)(int32_t)bits[0] * 0x1p-31f;
 }
 
-/* Add an argument with these values and take ownership of them. */
+/* Add an argument with these values, and take ownership of `values`. */
 static void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double, void *values)
 {
   Array *a = &arguments->array[arguments->n++];
@@ -53,9 +54,7 @@ static void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double,
   assert_petsc_ok(device->alloc(a->bytes, &a->on_device));
 }
 
-/*
-  Add an argument of n random numbers in [-1, 1), followed by one number that calls must not change.
-*/
+/* Add an argument of n random numbers in [-1, 1). One number follows that calls must not change. */
 static void add(Arguments *arguments, int64_t n)
 {
   float *values = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof(*values));
@@ -81,8 +80,8 @@ static void from_device(Arguments *arguments, int again)
 }
 
 /*
-  Compare all arguments, including inputs: |difference| <= tolerance * (1 + |value|). Tolerance 0
-  compares bits.
+  Compare all arguments, even inputs: |difference| <= tolerance * (1 + |value|). If the tolerance is
+  0, compare bits.
 */
 static void compare(Arguments *arguments, double tolerance)
 {
@@ -105,8 +104,8 @@ static void compare(Arguments *arguments, double tolerance)
 }
 
 /*
-  Run `call` once with the CPU's arrays in x[] and the CPU's table in `ops`, then twice with the
-  GPU's.
+  Run `call` once on the CPU, with its arrays in x[] and its table in `ops`. Then run it twice on
+  the GPU.
 */
 #define TWINS(arguments, tolerance, call) \
   do { \
@@ -132,7 +131,7 @@ static void test_find(void **state)
   (void)state;
   assert_petsc_ok(TrsDeviceFind("cuda", &device));
   assert_petsc_ok(device->available(&n_devices, why_not, sizeof(why_not)));
-  if (n_devices == 0) skip(); /* a build with nvcc that runs without a GPU */
+  if (n_devices == 0) skip(); /* the build uses nvcc, but the machine has no GPU */
   assert_petsc_ok(device->setup(0, 1));
   assert_petsc_ok(device->about(about, sizeof(about)));
   assert_petsc_ok(TrsComputeFind("cpu", &cpu));
