@@ -12,8 +12,8 @@
 enum { MADE_SAMPLES = 37, MADE_FEATURES = 3, MADE_DENSE = 2, MADE_CHUNK = 8 };
 
 /*
-  Laws of the file's contents. Feature f of sample i has (i + f) % 4 ids; the j-th id is
-  (7 i + 3 f + j) % 50.
+  The law of the file's contents: feature f of sample i has (i + f) % 4 ids, and its j-th id is (7 i
+  + 3 f + j) % 50.
 */
 static inline int made_length(int64_t i, int f)
 {
@@ -54,7 +54,7 @@ typedef enum {
   MADE_N_KINDS
 } made_kind;
 
-/* Write or replace a dataset. chunk_rows 0: contiguous. */
+/* Write or replace a dataset. If chunk_rows is 0, it is contiguous. */
 static inline void made_put(hid_t file, const char *name, hid_t file_type, hid_t type, int ndim, hsize_t rows,
                             hsize_t cols, made_kind kind, const void *data)
 {
@@ -87,7 +87,7 @@ static inline void made_put_int(hid_t object, const char *name, int n, const int
   H5Sclose(space);
 }
 
-/* Write texts of variable length, or of 32 bytes each. n 0: a scalar. */
+/* Write texts of variable length, or of 32 bytes each. If n is 0, write a scalar. */
 static inline void made_put_text(hid_t object, const char *name, int n, const char *const *texts,
                                  int variable)
 {
@@ -133,7 +133,7 @@ static inline void made_sparse(hid_t file, made_kind kind, int first, int sample
   made_put(file, "sparse/weights", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 1, (hsize_t)n, 1, kind, weights);
 }
 
-/* Write a good file of this kind: samples first .. first + samples - 1 of the law. */
+/* Write a valid file of this kind, with samples first .. first + samples - 1 of the law. */
 static inline void made_part(const char *path, made_kind kind, int first, int samples)
 {
   static float dense[MADE_SAMPLES][MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES];
@@ -174,7 +174,7 @@ static inline void made_choose_path(const char *name, char path[4096])
 {
   if (trs_rank() == 0) {
     snprintf(path, 4096, "%s/%s_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", name, (int)getpid());
-    (void)unlink(path); /* left over from a killed process with the same number */
+    (void)unlink(path); /* the file of a killed process with the same number */
   }
   MPI_Bcast(path, 4096, MPI_CHAR, 0, MPI_COMM_WORLD);
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);

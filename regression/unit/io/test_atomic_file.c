@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Atomic files: many writers of one name at the same time, which all remove left-overs. No writer
-  loses its file.
+  Tests atomic files. Many processes write a file of the same name at the same time, and all of them
+  remove left-overs. No writer loses its file.
 */
 #include "io/atomic_file.h"
 #include "scratch_folder.h"
@@ -13,7 +13,7 @@
 
 enum { N_ROUNDS = 300, N_WORDS = 1024 };
 
-/* Is the file at path complete, and from a single writer? */
+/* Check that the file at the path is complete, and that a single writer wrote it. */
 static void check_whole(void)
 {
   int64_t word[N_WORDS];
@@ -37,14 +37,14 @@ static void test_writers_at_once(void **state)
     for (int k = 0; k < N_WORDS; k++) word[k] = 1000 * i + trs_rank();
     assert_petsc_ok(TrsAtomicCreate(path, &file));
     assert_int_equal(write(file.fd, word, sizeof(word)), sizeof(word));
-    TrsAtomicClean(folder, "run.h5"); /* another job starts */
+    TrsAtomicClean(folder, "run.h5"); /* as if another job starts */
     assert_petsc_ok(TrsAtomicPublish(&file));
     assert_petsc_ok(TrsAtomicDiscard(&file));
     check_whole();
   }
 }
 
-/* If a cleaner holds a new file, its writer gives it up and makes another one. */
+/* If a cleaner holds a new file, the file's writer gives it up and makes another file. */
 static void test_leftover_is_removed(void **state)
 {
   char leftover[400];

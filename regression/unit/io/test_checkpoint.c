@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Checkpoints: a file written with one split is read with any other split, bit for bit; golden files
-  load; damage is found.
+  Tests checkpoints. A file that was written with one split is read with any other split, bit for
+  bit. Golden files can be read. Damage is found.
 */
 #include "core/buffer.h"
 #include "core/events.h"
@@ -17,7 +17,7 @@
 
 enum { ROWS = 61, COLS = 12, N_COLUMNS = 3 };
 
-/* Element (r, c) of tensor k. Any law is fine if all elements differ. */
+/* Element (r, c) of tensor k. Any law is suitable in which all elements differ. */
 static float element(int k, int64_t r, int64_t c)
 {
   return (float)(1000 * k + 13 * (int)r) + 0.25f * (float)c;
@@ -25,7 +25,7 @@ static float element(int k, int64_t r, int64_t c)
 
 typedef enum { SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_ONE, SPLIT_REPLICATED, SPLIT_GRID, N_SPLITS } split;
 
-/* Find the rectangle of [rows, cols] that rank r of w holds. Columns come in steps of 4. */
+/* Find the rectangle of [rows, cols] that rank r of w ranks has. Columns are cut in steps of 4. */
 static void my_part(split how, int64_t rows, int64_t cols, int r, int w, int64_t rect[4])
 {
   int64_t block = (rows + w - 1) / w, row = r * block < rows ? r * block : rows;
@@ -39,11 +39,11 @@ static void my_part(split how, int64_t rows, int64_t cols, int r, int w, int64_t
   } else if (how == SPLIT_ONE) {
     if (r != w - 1) rect[2] = rect[3] = 0;
   } else if (how == SPLIT_COLUMNS) {
-    /* one block of 4 columns for each of the first ranks, the rest for the last rank */
+    /* each of the first ranks has one block of 4 columns, and the last rank has the rest */
     rect[1] = 4 * r < cols ? 4 * r : cols;
     rect[3] = r == w - 1 || rect[1] + 4 > cols ? cols - rect[1] : 4;
   } else if (how == SPLIT_GRID) {
-    /* rank 0: the upper left part; the caller adds the last rank's two rectangles */
+    /* rank 0 has the upper left part; the caller adds the two rectangles of the last rank */
     rect[2] = r == 0 ? 20 : 0;
     rect[3] = r == 0 ? 8 : 0;
   }
@@ -51,7 +51,7 @@ static void my_part(split how, int64_t rows, int64_t cols, int r, int w, int64_t
 
 typedef struct {
   TrsState state;
-  float *data; /* [ROWS, COLS + 1], a gap after each row */
+  float *data; /* [ROWS, COLS + 1]: a gap follows each row */
   int64_t rect[4];
 } fixture;
 
@@ -126,7 +126,10 @@ static void test_any_split_reads_any_other(void **state)
   }
 }
 
-/* Half and bfloat tensors keep their bits. fp16 is stored as h5py's float16 (golden file below). */
+/*
+  Tensors of half and bfloat16 numbers keep their bits. fp16 is stored as h5py's float16 (golden
+  file below).
+*/
 static void test_half_types(void **state)
 {
   const TrsDType types[2] = {TRS_FP16, TRS_BF16};
@@ -135,7 +138,7 @@ static void test_half_types(void **state)
                                   {0, 1, 0x3F80, 0xBF80, 0x7F7F, 0x8001, 0xFF7F, 0x7F}};
 
   (void)state;
-  for (int pass = 0; pass < 2; pass++) { /* write, then read */
+  for (int pass = 0; pass < 2; pass++) { /* first write, then read */
     TrsState s = {0};
     TrsCheckpointInfo found;
 
@@ -156,17 +159,17 @@ static void test_half_types(void **state)
   assert_memory_equal(out, in, sizeof(in));
 }
 
-/* --- integers that callbacks supply and take --- */
+/* --- integers that callbacks supply and receive --- */
 
 enum { MANY = 9000000 }; /* more than one piece of 64 MiB */
 
 typedef struct {
-  int64_t row; /* the part's first row in the tensor */
+  int64_t row; /* the index in the tensor of the part's first row */
   int64_t given, taken;
-  int fails; /* 1: the call fails */
+  int fails; /* 1 if the call must fail */
 } integers;
 
-/* The value uses all 64 bits. */
+/* A value that uses all 64 bits. */
 static int64_t integer(int64_t row)
 {
   return INT64_MIN + 3 * row;
@@ -196,7 +199,7 @@ static PetscErrorCode take_integers(void *context, int part, TrsDType dtype, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a tensor. Rank r has rows [bounds[r], bounds[r + 1]), in two parts. */
+/* Add a tensor. Rank r has rows bounds[r] to bounds[r + 1] - 1, in two parts. */
 static void add_integers(TrsState *s, const int64_t *bounds, integers *i)
 {
   const int64_t begin = bounds[trs_rank()], end = bounds[trs_rank() + 1], middle = begin + (end - begin) / 3;
@@ -250,7 +253,7 @@ static void test_integers(void **state)
 }
 
 /*
-  A number that is not finite, on any rank and in any type, ends the write, and the existing file
+  If a number is not finite, on any rank and in any type, nothing is written, and the existing file
   stays.
 */
 static void test_not_finite(void **state)
@@ -314,7 +317,7 @@ static void test_signs_of_life(void **state)
   assert_petsc_ok(TrsFree(&values));
 }
 
-/* Add a split row-wise state. Column c lies on rank c mod W, with offset 4c. */
+/* Add a split row-wise state. Column c is on rank c mod W, with offset 4c. */
 static void add_columns(TrsState *s, float *values, const int64_t *offsets, int n_columns)
 {
   const double weights[4] = {0.5, 0.25, 0.125, 0.125};
@@ -342,24 +345,25 @@ static void test_split_rowwise_state(void **state)
   assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &info));
   assert_petsc_ok(TrsStateFree(&s));
 
-  memset(values, 0, sizeof(values)); /* the same split reads its own columns */
+  memset(values, 0, sizeof(values)); /* with the same split, each rank reads its own columns */
   add_columns(&s, values, offsets[0], N_COLUMNS);
   assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
   for (int c = trs_rank(); c < N_COLUMNS; c += trs_size())
     for (int r = 0; r < ROWS; r++) assert_true(values[c * ROWS + r] == element(c + 1, r, 0));
   assert_petsc_ok(TrsStateFree(&s));
 
-  /* other offsets or another number of columns: each gets the mean */
+  /* with other offsets or another number of columns, each column gets the mean */
   for (int other = 0; other < 2; other++) {
     add_columns(&s, values, offsets[1], other ? 4 : N_COLUMNS);
     assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
     for (int c = trs_rank(); c < (other ? 4 : N_COLUMNS); c += trs_size())
-      for (int r = 0; r < ROWS; r++) /* 0.5, 0.25, 0.125 times the columns, exact in fp32 */
+      /* 0.5, 0.25 and 0.125 times the columns, which is exact in fp32 */
+      for (int r = 0; r < ROWS; r++)
         assert_true(values[c * ROWS + r] ==
                     0.5f * element(1, r, 0) + 0.25f * element(2, r, 0) + 0.125f * element(3, r, 0));
     assert_petsc_ok(TrsStateFree(&s));
   }
-  /* unsplit: the mean */
+  /* an unsplit state gets the mean */
   assert_petsc_ok(TrsStateAdd(&s, "embedding/user/momentum1", TRS_FP32, 1, ROWS, 1, &tensor));
   assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, ROWS, 1, plain, 1));
   assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
@@ -368,7 +372,7 @@ static void test_split_rowwise_state(void **state)
   assert_petsc_ok(TrsStateFree(&s));
 }
 
-/* Numbers of regression/golden/runtime, as read with h5py. */
+/* Expected numbers of the files in regression/golden/runtime, as h5py reads them. */
 static void test_golden_files(void **state)
 {
   TrsState s = {0};
@@ -457,8 +461,8 @@ static void write_bytes(const char *name, const char *bytes, long n)
 }
 
 /*
-  Flip one bit of every 23rd byte on one rank, or of a share of them on several ranks: the damage is
-  found, or has no effect.
+  Flip one bit in every 23rd byte if there is one rank, and in every 23 W-th byte if there are W
+  ranks. The damage is found, or has no effect.
 */
 static void test_bit_flips(void **state)
 {
@@ -509,7 +513,7 @@ static long find_bytes(const char *bytes, long n_bytes, const void *what, long n
   return -1;
 }
 
-/* Flipped bits of large attributes, which HDF5 does not checksum: all are found. */
+/* Flip bits of large attributes, for which HDF5 has no checksum. All flips are found. */
 static void test_flips_of_large_attributes(void **state)
 {
   enum { N_NUMBERS = 2010, N_TEXT = 6000, N_KINDS = 4 };
@@ -556,8 +560,8 @@ static void test_flips_of_large_attributes(void **state)
       MPI_Barrier(MPI_COMM_WORLD);
     }
   /*
-    The name, the type and the extent lie right before the numbers. A flipped bit there is found, or
-    changes no number.
+    The name, the type and the extent are directly before the numbers. If one of their bits is
+    flipped, this is found or changes no number.
   */
   for (long i = trs_size(); i <= 48 * 8; i += trs_size()) {
     const long bit = at[0] * 8 - i;
@@ -583,7 +587,7 @@ static void test_flips_of_large_attributes(void **state)
   free_fixture(&f);
 }
 
-/* A file truncated at any length is refused and never crashes the program. */
+/* A file that is cut off at any length is refused, and the program never crashes. */
 static void test_truncation(void **state)
 {
   char *good = NULL;
@@ -655,12 +659,13 @@ static void test_folder(void **state)
   expect_newest(where, "step-000000010.h5");
   write_step(where, 20, 2);
   expect_newest(where, "step-000000020.h5");
-  assert_int_not_equal(access(leftover, F_OK), 0); /* the left-over of a killed run was removed */
+  /* the left-over file of a killed run was removed */
+  assert_int_not_equal(access(leftover, F_OK), 0);
   snprintf(file, sizeof(file), "%s/step-000000005.h5", where);
-  assert_int_not_equal(access(file, F_OK), 0); /* only two are kept */
+  assert_int_not_equal(access(file, F_OK), 0); /* only two files are kept */
   snprintf(file, sizeof(file), "%s/step-000000020.h5", where);
   MPI_Barrier(MPI_COMM_WORLD);
-  if (trs_rank() == 0) { /* the newest file's data gets damaged, so the one before is found */
+  if (trs_rank() == 0) { /* the newest file is damaged, so the file before it is found */
     bytes = read_bytes(file, &n);
     for (long i = 0; i + 4 <= n; i++) {
       float x = element(20, 30, 5), y;
@@ -675,7 +680,7 @@ static void test_folder(void **state)
   expect_newest(where, "step-000000010.h5");
 }
 
-/* A file that a reader holds is not removed; the next write after its release removes it. */
+/* A file that a reader holds is not removed. The next write after its release removes it. */
 static void test_held(void **state)
 {
   char where[300], file[400], *newest;
@@ -725,8 +730,8 @@ static void test_unwritable(void **state)
 }
 
 /*
-  Add a tensor with rows on each rank, all set to `value`. Its elements lie in data, which has room
-  for all of them.
+  Add a tensor with rows on each rank, all set to `value`. Its elements are in data, which is large
+  enough for all of them.
 */
 static TrsStateTensor *add_rows(TrsState *s, const char *name, int ndim, int64_t rows, int64_t cols,
                                 float *data, float value)
@@ -744,8 +749,8 @@ static TrsStateTensor *add_rows(TrsState *s, const char *name, int ndim, int64_t
 enum { MORE = ROWS + 9, N_WANTED = 7 };
 
 /*
-  A model that starts from another model's file: user has grown, item is unchanged, tag is new, and
-  the layer has a new shape.
+  A model that starts from the file of another model. Table user has more rows, item is unchanged,
+  tag is new, and the layer has a new shape.
 */
 static void add_model(TrsState *s, float data[N_WANTED][MORE * COLS])
 {
@@ -764,8 +769,8 @@ static void add_model(TrsState *s, float data[N_WANTED][MORE * COLS])
 }
 
 /*
-  Do this rank's rows of tensor k have the file's `value` up to row n, and their initial value after
-  it?
+  Check this rank's rows of tensor k: up to row n they must have the file's `value`, and after it
+  their initial value.
 */
 static void expect_rows(const TrsState *s, int k, int64_t n, float value, float initial)
 {
@@ -788,13 +793,13 @@ static void write_old_model(void)
   add_rows(&s, "embedding/old/weight", 2, 5, 4, data[3], 4);
   add_rows(&s, "dense/over_arch/0/weight", 2, 3, 4, data[4], 5);
   add_rows(&s, "dense/over_arch/0/bias", 1, 3, 1, data[5], 6);
-  /* of the new shape, but not read because its weights are not */
+  /* a state of the new shape, which is not read because its weights are not read */
   add_rows(&s, "dense_optimizer/over_arch/0/weight/sum", 2, 3, 5, data[6], 7);
   assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &(TrsCheckpointInfo){.step = 3}));
   assert_petsc_ok(TrsStateFree(&s));
 }
 
-/* Read the wanted parts of the old model into the new one. */
+/* Read the parts of the old model that `wanted` selects into the new model. */
 static PetscErrorCode read_wanted(const TrsCheckpointWanted *wanted, TrsState *s, TrsCheckpointInfo *info)
 {
   static float data[N_WANTED][MORE * COLS];
@@ -816,7 +821,10 @@ static void expect_not_wanted(const TrsCheckpointWanted *wanted, const char *mes
   TrsErrorClear();
 }
 
-/* Start a changed model: check the tensors read, left unchanged, and named. */
+/*
+  Start a changed model. Check which tensors are read, which are left unchanged, and which are
+  listed.
+*/
 static void test_wanted(void **state)
 {
   const char *const item[] = {"item"}, *const tag[] = {"tag"}, *const user[] = {"user"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 3 */
 /*
-  Datasets: every way to store a file gives the same data. Every bad file is refused with a message
-  about the error and its place.
+  Tests datasets. A file gives the same data for every way to store it. Every invalid file is
+  refused, with a message about the error and its position.
 */
 #include "io/dataset.h"
 #include "make_dataset.h"
@@ -31,7 +31,10 @@ static int64_t value_at(const TrsDatasetInfo *info, const void *values, int64_t 
   return info->value_bytes == 4 ? ((const int32_t *)values)[i] : ((const int64_t *)values)[i];
 }
 
-/* Runs near to and far from each other give the same rows as one run over all of them. */
+/*
+  Runs that are close to each other or far from each other give the same rows as one run over all of
+  them.
+*/
 static void check_runs(TrsDataset dataset)
 {
   static const TrsRowRun run[] = {{0, 1}, {2, 3}, {6, 1}, {MADE_SAMPLES - 2, 2}};
@@ -69,8 +72,8 @@ static void check_runs(TrsDataset dataset)
 }
 
 /*
-  Offsets that go back, in a file too large for its lengths to be checked on opening: two runs in
-  one call give the same values as two calls.
+  Test offsets that decrease, in a file whose lengths are too large to be checked when it is opened.
+  Two runs in one call give the same values as two calls.
 */
 static void check_runs_backwards(TrsDataset dataset)
 {
@@ -138,7 +141,7 @@ static void test_kinds(void **state)
     assert_string_equal(info->features[2], "hist");
     assert_int_equal(info->num_embeddings[2], 60);
     assert_true(info->has_weights && info->has_labels && info->has_sample_weights);
-    assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15); /* 9 times 0+1+2+3, and once 0 */
+    assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15); /* 9 times 0+1+2+3 ids, and once 0 */
     check_samples(dataset, 0, MADE_SAMPLES);
     check_samples(dataset, 5, 13);
     check_samples(dataset, MADE_SAMPLES - 1, 1);
@@ -147,11 +150,12 @@ static void test_kinds(void **state)
     check_runs_backwards(dataset);
     assert_petsc_ok(TrsDatasetClose(&dataset));
     assert_null(dataset);
-    MPI_Barrier(MPI_COMM_WORLD); /* nobody has the file open when it is written again */
+    /* wait until no rank has the file open, because it is now written again */
+    MPI_Barrier(MPI_COMM_WORLD);
   }
 }
 
-/* --- bad files: each is a damaged good file --- */
+/* --- invalid files: each is a valid file with one change --- */
 
 static const int64_t minus_one = -1, zero = 0, two = 2;
 
@@ -530,8 +534,8 @@ static void test_not_a_file(void **state)
 }
 
 /*
-  A wrong size of a string in the heap of strings. HDF5 1.10 trusts it and crashes, in a child
-  process.
+  A wrong size of a string in the heap of strings. HDF5 1.10 trusts the size and crashes, but only
+  in a child process.
 */
 static void test_damaged_string(void **state)
 {
@@ -544,13 +548,13 @@ static void test_damaged_string(void **state)
     size_t n, at = 0;
     FILE *file;
 
-    made_dataset(path, MADE_CHUNKED); /* it has strings of variable length */
+    made_dataset(path, MADE_CHUNKED); /* the file has strings of variable length */
     assert_non_null(file = fopen(path, "rb"));
     n = fread(bytes, 1, sizeof(bytes), file);
     fclose(file);
     while (at + 32 < n && memcmp(bytes + at, "GCOL", 4) != 0) at++;
     assert_true(at + 32 < n);
-    /* heap header 16 bytes; index, count, reserved: 8 bytes */
+    /* the heap's header has 16 bytes; index, count and reserved have 8 bytes */
     memcpy(bytes + at + 16 + 8, &size, sizeof(size));
     assert_non_null(file = fopen(path, "wb"));
     assert_int_equal(fwrite(bytes, 1, n, file), n);
@@ -589,8 +593,8 @@ enum { N_PARTS = 5 };
 static char part_path[N_PARTS][4200];
 
 /*
-  Write the samples of the law to five files, each stored in another way, one with a single sample.
-  Samples 4, 12, 20, ... have no id of feature 0.
+  Write the samples of the law to five files. Each file is stored in another way, and one has a
+  single sample. Samples 4, 12, 20 and so on have no id of feature 0.
 */
 static void make_parts(void)
 {
@@ -620,7 +624,7 @@ static void check_whole(TrsDataset dataset)
   assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
   assert_int_equal(info->num_samples, MADE_SAMPLES);
   assert_int_equal(info->num_values, 165);
-  assert_int_equal(info->value_bytes, 8); /* one file has int32 ids, the others int64 */
+  assert_int_equal(info->value_bytes, 8); /* one file has int32 ids, and the others have int64 */
   assert_int_equal(info->n_files, N_PARTS);
   assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15);
   assert_string_equal(TrsDatasetLocate(info, 12, &row), part_path[1]);
@@ -684,7 +688,7 @@ static void no_dense(hid_t file)
   assert_true(H5Ldelete(file, "dense", H5P_DEFAULT) >= 0);
 }
 
-/* If files do not belong together, the message names both. */
+/* If files do not belong together, the message has the names of both. */
 static void test_other_files(void **state)
 {
   static const struct {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 3 */
 /*
-  Open datasets: more files than stay open, files that change meanwhile, and a thread that reads
-  while another one opens.
+  Tests how datasets are opened: more files than stay open, files that change meanwhile, and a
+  thread that reads one dataset while another thread opens another one.
 */
 #include "io/dataset.h"
 #include "io/hdf5_util.h"
@@ -28,8 +28,8 @@ static void remove_file(void **state)
 }
 
 /*
-  More files than stay open, of both kinds: they are closed and opened again, and changed files are
-  noticed.
+  Use more files than stay open, of both kinds. They are closed and opened again, and files that
+  changed are detected.
 */
 static void test_many_files(void **state)
 {
@@ -59,7 +59,7 @@ static void test_many_files(void **state)
 
         if (run.first + run.n > 4 * (int64_t)n) continue;
         assert_int_equal(TrsDatasetReadSamples(dataset, 1, &run, &to, &fault), PETSC_SUCCESS);
-        /* 18 ids per file, 3 in its sample 0 */
+        /* 18 ids per file, of which sample 0 has 3 */
         assert_int_equal(offsets[0], (run.first - 1) / 4 * 18 + 3);
         for (int j = 0; j < 6; j++) {
           assert_true(labels[j] == made_label((1 + j) % 4));
@@ -90,7 +90,7 @@ static void test_many_files(void **state)
   }
 }
 
-/* A thread that is inside HDF5 for a while, like a reader of compressed samples. */
+/* A thread that stays inside HDF5 for a while, like a reader of compressed samples. */
 static void *be_inside(void *barrier)
 {
   const struct timespec while_others_open = {.tv_nsec = 200000000};
@@ -103,8 +103,8 @@ static void *be_inside(void *barrier)
 }
 
 /*
-  A dataset is opened while a thread reads another one. The child that tries the dataset does not
-  have that thread, so it must not wait for the thread's lock.
+  Open a dataset while a thread reads another one. The child process that checks the dataset does
+  not have this thread, so it must not wait for a lock of this thread.
 */
 static void test_beside_a_reader(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* An output's place: the owner of the file there. No file of another run is ever lost. */
+/* Tests outputs and the owners of existing files. No file of another run is ever lost. */
 #include "io/output.h"
 #include "trs_test.h"
 
@@ -42,7 +42,7 @@ static void backup_name(int n, char name[400])
   snprintf(name, 400, "%s.~%d~", path, n);
 }
 
-/* Write a file of a run as the program does. */
+/* Write a file of a run in the same way as the program. */
 static void write_run(const char *run_id)
 {
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
@@ -72,7 +72,7 @@ static PetscErrorCode publish(TrsOutput *output, const char *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Publish "first" and then `text` for a run. Returns true if a backup was made. */
+/* Publish "first" and then `text` for a run. Returns true if this made a backup. */
 static PetscBool put(TrsExisting existing, const char *run_id, const char *text)
 {
   TrsOutput output;
@@ -94,9 +94,10 @@ static void test_backups_are_numbered(void **state)
 
   (void)state;
   assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a")); /* no file existed */
-  assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "b"));  /* a text belongs to no run */
+  /* a text belongs to no run, so it is kept */
+  assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "b"));
   backup_name(2, name);
-  write_text(name, "the user's"); /* the next number is taken */
+  write_text(name, "the user's"); /* the next number is already used */
   assert_true(put(TRS_EXISTING_BACKUP, NULL, "c"));
   backup_name(1, name);
   check_text(name, "a");
@@ -127,13 +128,13 @@ static void test_own_files_are_replaced(void **state)
   backup_name(1, name);
   assert_int_equal(unlink(name), 0);
   write_run("0123456789abcdef");
-  assert_true(put(TRS_EXISTING_BACKUP, "", "a")); /* a run without an id does not own any file */
+  assert_true(put(TRS_EXISTING_BACKUP, "", "a")); /* a run without an id owns no file */
   assert_int_equal(unlink(name), 0);
 }
 
 /*
-  A publication that fails is tried again at the next checkpoint. One backup is enough for all
-  tries.
+  If a file cannot be published, the next checkpoint tries again. One backup is enough for all
+  attempts.
 */
 static void test_failing_publication(void **state)
 {
@@ -148,7 +149,7 @@ static void test_failing_publication(void **state)
     TrsAtomicFile file;
 
     assert_petsc_ok(TrsAtomicCreate(path, &file));
-    assert_int_equal(unlink(file.temporary), 0); /* so that the rename fails */
+    assert_int_equal(unlink(file.temporary), 0); /* without the temporary file, the rename fails */
     assert_true(TrsOutputPublish(&output, &file) != PETSC_SUCCESS);
     TrsErrorClear();
     assert_petsc_ok(TrsAtomicDiscard(&file));
@@ -173,7 +174,7 @@ static void test_refused(void **state)
   assert_petsc_ok(TrsOutputClose(&output));
 }
 
-/* Another run's file that appears during the run is kept, even with refuse. */
+/* If another run's file appears during the run, it is kept, even with TRS_EXISTING_REFUSE. */
 static void test_appears_later(void **state)
 {
   TrsOutput output;
@@ -198,8 +199,9 @@ static void test_appears_later(void **state)
 }
 
 /*
-  The name is a symbolic link, of one part or with folders, to another link. The links stay, the
-  file is made at the last link's target, and an existing file is kept beside it.
+  The name is a symbolic link to another link. The path in the link has one part, or folders. The
+  links stay, the file is made at the target of the last link, and an existing file is kept as a
+  backup in the same folder.
 */
 static void test_link(void **state)
 {
@@ -214,7 +216,8 @@ static void test_link(void **state)
   TrsErrorClear();
   snprintf(name, sizeof(name), "%s/below", folder);
   assert_true(mkdir(name, 0777) == 0 && symlink(target, middle) == 0);
-  assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a")); /* the links were dangling */
+  /* the target of the links did not exist */
+  assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a"));
   check_text(target, "a");
   write_text(target, "precious");
   assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "b"));
@@ -224,7 +227,7 @@ static void test_link(void **state)
   snprintf(name, sizeof(name), "%s.~1~", target);
   check_text(name, "precious");
   assert_true(unlink(name) == 0 && unlink(target) == 0 && unlink(middle) == 0);
-  assert_int_equal(symlink("../run.h5", middle), 0); /* a circle of links */
+  assert_int_equal(symlink("../run.h5", middle), 0); /* the links form a circle */
   assert_petsc_error(TrsAtomicTry(path), TRS_ERR_CANT_CREATE);
   TrsErrorClear();
   snprintf(name, sizeof(name), "%s/below", folder);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  A check in a child process: its error, its death, an endless computation, and a stop request
-  during the wait.
+  Tests a check in a child process: the check raises an error, the child crashes, the child computes
+  without end, or a stop request comes during the wait.
 */
 #include "core/start.h"
 #include "io/preflight.h"
@@ -14,7 +14,7 @@
 
 static PetscErrorCode is_good(void *context)
 {
-  *(int *)context = 7; /* only in the child */
+  *(int *)context = 7; /* changes memory only in the child */
   return PETSC_SUCCESS;
 }
 
@@ -78,7 +78,7 @@ static void ask_to_stop(int signal)
   trs_stop_requested = 1;
 }
 
-/* Like session/signals.c, install handlers after which system calls restart. */
+/* Install signal handlers after which system calls restart, as session/signals.c does. */
 static void test_stop(void **state)
 {
   const struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};

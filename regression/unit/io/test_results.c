@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /*
-  Run results: any HDF5 reader finds the collected values. The file is rewritten many times and
-  always complete.
+  Tests the results of runs. Any HDF5 reader finds the collected values. The file is rewritten many
+  times and is always complete.
 */
 #include "core/buffer.h"
 #include "io/column.h"
@@ -26,7 +26,7 @@ static void choose_path(void **state)
   if (trs_rank() == 0) {
     snprintf(path, sizeof(path), "%s/trs_results_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)getpid());
-    (void)unlink(path); /* left over from a killed process with the same number */
+    (void)unlink(path); /* the file of a killed process with the same number */
   }
   MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 }
@@ -53,7 +53,7 @@ static void check_text(hid_t file, const char *name, const char *expected)
   hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), type = H5Aget_type(attribute);
   char *text = NULL;
 
-  assert_true(H5Tis_variable_str(type) > 0); /* h5py then returns str */
+  assert_true(H5Tis_variable_str(type) > 0); /* for this type, h5py returns str */
   assert_true(H5Aread(attribute, type, &text) >= 0);
   assert_string_equal(text, expected);
   H5free_memory(text);
@@ -94,7 +94,8 @@ static void check_file(int n_steps, int64_t n_predictions)
   assert_true(array[5] == 5.0);
   read_all(file, "predictions", H5T_NATIVE_FLOAT, 1, n_predictions, predictions);
   for (int64_t i = 0; i < n_predictions - 1; i++) assert_true(predictions[i] == (float)i * 0.125f);
-  assert_true(isnan(predictions[n_predictions - 1])); /* no rank passed the last one */
+  /* no rank passed a prediction for the last sample */
+  assert_true(isnan(predictions[n_predictions - 1]));
   H5Fclose(file);
 }
 
@@ -107,13 +108,14 @@ static void test_results(void **state)
 
   (void)state;
   assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
-  assert_int_not_equal(access(path, F_OK), 0); /* no file before the first write */
+  assert_int_not_equal(access(path, F_OK), 0); /* before the first write there is no file */
   assert_petsc_ok(TrsResultsSetText(results, "options", "something longer that is replaced"));
   assert_petsc_ok(TrsResultsSetText(results, "options", "-steps 3\n"));
   assert_petsc_ok(TrsResultsSetText(results, "empty", ""));
   assert_petsc_ok(TrsResultsSetInt(results, "world_size", size));
   assert_petsc_ok(TrsResultsSetArray(results, "bench/matrix", 2, 3, array));
-  for (int64_t s = 0; s < 2; s++) { /* 5 predictions per rank and step, ranks in order */
+  /* each rank has 5 predictions per step, and the ranks are in order */
+  for (int64_t s = 0; s < 2; s++) {
     float values[5];
     int64_t first = 5 * (s * size + rank);
 
@@ -135,13 +137,13 @@ static void test_results(void **state)
   assert_null(results);
 }
 
-/* Rows of a matrix, passed in batches that the ranks share. The numbers are the rows' places. */
+/* Add rows of a matrix in batches that the ranks share. The numbers are the indices of rows. */
 static void test_rows(void **state)
 {
   enum { TRS_COLS = 300 };
-  /* n_total: more bytes than one block of a copy */
+  /* n_total rows have more bytes than one block of a copy */
   const int64_t per_rank = 31, n_total = 3 * per_rank * trs_size();
-  const int64_t first_of[3] = {2, 0, 1}; /* batches in any order */
+  const int64_t first_of[3] = {2, 0, 1}; /* the batches come in any order */
   static float values[31 * TRS_COLS], *found;
   TrsResults results;
   hid_t file;
@@ -227,7 +229,7 @@ static void append_rows(TrsResults results, int64_t first, int64_t end)
   }
 }
 
-/* On rank 0, check the steps 0, 1, ... without a gap, and their losses. */
+/* On rank 0, check that the steps are 0, 1, 2 and so on without a gap, and check their losses. */
 static void check_rows(int64_t n)
 {
   hid_t file;
@@ -248,7 +250,7 @@ static void check_rows(int64_t n)
 }
 
 /*
-  Rows go to the spill file: memory stays at a block per column and 8 bytes per block, and the spill
+  Rows go to the spill file. Memory stays at one block per column and 8 bytes per block. The spill
   file has no name.
 */
 static void test_bounded_memory(void **state)
@@ -271,7 +273,7 @@ static void test_bounded_memory(void **state)
   assert_int_equal(held_bytes(), before);
 }
 
-/* If the spill file cannot grow, rows stay in memory until it can. */
+/* If the spill file cannot grow, rows stay in memory until it can grow again. */
 static void test_spill_fails(void **state)
 {
   const struct rlimit small = {8192, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
@@ -296,8 +298,8 @@ static const TrsResultsRange train_rows[] = {
     {"train", "train/step", MANY_ROWS - 1000}, {"eval", "eval/step", 1000}, {"none", "none/step", 5}};
 
 /*
-  Load the rows of an earlier part of the run, except the rows that come again. Columns that begin
-  or end there are filled up.
+  Load the rows of an earlier part of the run, except the rows that will be appended again. Columns
+  that begin or end at this point are filled up.
 */
 static void test_load(void **state)
 {
@@ -324,7 +326,7 @@ static void test_load(void **state)
     assert_string_equal(TrsResultsLastText(results, "eval/text"), "one");
   }
   append_rows(results, MANY_ROWS - 1000, MANY_ROWS + 10);
-  /* step 20 is there: it comes again */
+  /* step 20 exists, and is dropped because it will be appended again */
   assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20));
   /* the last step is now 10 */
   assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20));
@@ -374,8 +376,8 @@ static void check_matrix(int64_t from, int64_t n, int width)
 }
 
 /*
-  Rows of several numbers, which do not fill their blocks exactly: written, dropped, loaded, and
-  begun again with another width.
+  Test rows of several numbers that do not fill their blocks exactly. They are written, dropped,
+  loaded, and started again with another width.
 */
 static void test_matrix(void **state)
 {
@@ -386,7 +388,7 @@ static void test_matrix(void **state)
   (void)state;
   assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
   for (int64_t i = 0; i < TRS_ROWS; i++) append_matrix_row(results, i, TRS_WIDTH);
-  /* the first row of its block */
+  /* this is the first row of its block */
   assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", TRS_ROWS - 1));
   append_matrix_row(results, TRS_ROWS - 1, TRS_WIDTH);
   assert_petsc_ok(TrsResultsWrite(results));
@@ -404,7 +406,7 @@ static void test_matrix(void **state)
   assert_petsc_ok(TrsResultsDestroy(&results));
 }
 
-/* A damaged file gives an error, and nothing is taken from it. */
+/* If the file is damaged, there is an error, and nothing is loaded from it. */
 static void test_load_damaged(void **state)
 {
   TrsResults results;

