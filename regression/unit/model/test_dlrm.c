@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST isas: portable avx2 */
 /*
-  DLRM against a reference in double written from the definitions (src/RULES.md, rules A1 to A5):
-  the loss, the predictions, and gradients by central differences of the reference's loss.
+  Compares DLRM with a reference that computes the definitions in double (src/RULES.md, rules A1 to
+  A5). Loss and predictions are compared directly. Gradients are compared with central differences
+  of the reference's loss.
 */
 #include "core/random.h"
 #include "model/dlrm.h"
@@ -19,7 +20,7 @@ typedef struct {
   int dims[4];
   int n_dense_arch, dense_arch[MAX_LAYERS];
   int n_over_arch, over_arch[MAX_LAYERS];
-  int kind, n_cross, rank; /* 0 dot, 1 dcn, 2 cat */
+  int kind, n_cross, rank; /* kind: 0 dot, 1 dcn, 2 cat */
   const char *arguments[16];
 } Case;
 
@@ -95,7 +96,7 @@ static void create(const char *const *arguments, TrsOptions *options, TrsDlrm *d
 typedef struct {
   int n;
   const TrsDenseParameter *param;
-  double *value[32]; /* copies of the parameters */
+  double *value[32]; /* copies of the model's parameters */
 } Reference;
 
 static double *find(const Reference *reference, const char *module, int layer, const char *part)
@@ -110,7 +111,7 @@ static double *find(const Reference *reference, const char *module, int layer, c
   return NULL;
 }
 
-/* From x [in] to x [returned out]. */
+/* Apply the layers of an arch to x [in]. The result is x [n]; the function returns n. */
 static int mlp(const Reference *reference, const char *module, int n_layers, const int *out, int relu_last,
                int in, double *x)
 {
@@ -163,7 +164,7 @@ static int interact(const Reference *reference, const Case *c, int n_vectors, in
   return N;
 }
 
-/* The logit of one sample, from its dense features and its embeddings, which are side by side. */
+/* The logit of one sample, from its dense features and its embeddings, which are adjacent. */
 static double logit(const Reference *reference, const Case *c, const double *dense, const double *embeddings)
 {
   double x[MAX_WIDTH], out[MAX_WIDTH];
@@ -181,7 +182,7 @@ static double logit(const Reference *reference, const Case *c, const double *den
 }
 
 typedef struct {
-  int n, width; /* number of samples; floats of a sample's embeddings */
+  int n, width; /* number of samples; number of floats in a sample's embeddings */
   double dense[MAX_BATCH * 8], embeddings[MAX_BATCH * MAX_WIDTH], labels[MAX_BATCH];
 } Batch;
 
@@ -198,7 +199,7 @@ static double reference_loss(const Reference *reference, const Case *c, const Ba
   return loss;
 }
 
-/* d loss / d *x by central differences. */
+/* The derivative of the loss with respect to *x, by central differences. */
 static double slope(const Reference *reference, const Case *c, const Batch *batch, double *x)
 {
   const double h = 1e-5, before = *x;
@@ -310,7 +311,7 @@ static void run_case(const Case *c, int n)
   }
   fill(c, dlrm, &batch, dense, labels);
 
-  /* gradients are overwritten, not added to */
+  /* these values must be overwritten, not added to */
   for (int64_t i = 0; i < n_values; i++) grads[i] = 3.0f;
   assert_petsc_ok(TrsDlrmForwardDense(dlrm, NULL, n, dense));
   assert_petsc_ok(TrsDlrmForward(dlrm, NULL, n, labels, NULL, scale, &loss, &predictions));
@@ -344,7 +345,7 @@ static void test_against_reference(void **state)
 
 /*
   Names, shapes and bounds of initial values follow src/RULES.md, rules A3 and A21. Equal seeds give
-  equal values, and other seeds give other values.
+  equal values. Different seeds give different values.
 */
 static void test_parameters(void **state)
 {
@@ -406,8 +407,7 @@ static void test_parameters(void **state)
 }
 
 /*
-  The checkpoint's paths (interface, section 3): the weights, and the optimizer's states beside
-  them.
+  The model's paths in checkpoints (input/FORMAT.md): the weights, and the states of the optimizer.
 */
 static void test_state(void **state)
 {
@@ -439,7 +439,7 @@ static void test_state(void **state)
   assert_petsc_ok(TrsDenseOptimizerSetUp(optimizer, values, n_values));
   assert_petsc_ok(TrsDlrmAddState(dlrm, PETSC_FALSE, &tensors));
   assert_petsc_ok(TrsDlrmAddOptimizerState(dlrm, optimizer, &tensors));
-  /* 3 layers with weight and bias; each has value, exp_avg and exp_avg_sq */
+  /* 3 layers with a weight and a bias; each of these has its value, exp_avg and exp_avg_sq */
   assert_int_equal(tensors.n, 3 * 2 * 3);
   for (int i = 0; i < tensors.n; i++) {
     const TrsStateTensor *tensor = &tensors.tensor[i];
@@ -459,7 +459,7 @@ static void test_state(void **state)
 }
 
 /*
-  The options that src/RULES.md, rules A2, A4 and A5 refuse are refused, and the message names the
+  Options that src/RULES.md, rules A2, A4 and A5 do not allow are refused, and the message names the
   option.
 */
 static void test_errors(void **state)

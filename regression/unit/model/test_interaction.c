@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The tables of interactions are complete, and set-up finds a missing entry. fm, deepfm, cross
-  networks and projection agree with TorchRec's, as recorded by record_deepfm.py and
-  record_crossnet.py.
+  Tests that the function tables of interactions are complete, and that set-up finds a missing
+  entry. fm, deepfm, cross networks and projection agree with TorchRec's results, which
+  record_deepfm.py and record_crossnet.py recorded.
 */
 #include "golden_h5.h"
 #include "model/dlrm.h"
@@ -41,7 +41,7 @@ static void test_tables(void **state)
 
 /* --- golden --- */
 
-/* One case of the file. */
+/* One case of the golden file. */
 typedef struct {
   hid_t group;
   TrsOptions options;
@@ -53,7 +53,7 @@ typedef struct {
   int64_t batch;
 } Case;
 
-/* If the case has an attribute, add an option with the attribute's numbers. */
+/* If the case has this attribute, add an option with the numbers of the attribute. */
 static void add_option(const Case *c, const char *attribute, char *name, char *text, char **words,
                        int *n_words)
 {
@@ -116,8 +116,8 @@ static void set_up(hid_t group, Case *c)
 }
 
 /*
-  Read layer 0's weight, "weight0", or a parameter by its name with dots. The prefix "d" reads its
-  gradient, "dweight0".
+  Read the weight of layer 0 as "weight0", or another parameter by its name with dots. With the
+  prefix "d", read its gradient, for example "dweight0".
 */
 static float *golden_parameter(const Case *c, int p, const char *prefix)
 {
@@ -177,7 +177,7 @@ static void run_case(Case *c, float *out, float *dout, float *dx)
   free(gradient);
 }
 
-/* The forward pass has one multiply-add for each number of a matrix, wherever the matrix is. */
+/* The forward must count at least one multiply-add for each number of each matrix. */
 static void check_work(const Case *c)
 {
   const TrsInteraction *in = &c->interaction;

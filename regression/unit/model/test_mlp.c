@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST isas: portable avx2 */
 /*
-  Stacks of layers against torch's and TorchRec's, as recorded by record_mlp.py. Dropout follows its
-  definition. The tables of layers are complete, and set-up finds a missing entry.
+  Compares stacks of layers with results of torch and TorchRec, which record_mlp.py recorded. Also
+  tests that dropout follows its definition, that the function tables of layers are complete, and
+  that set-up finds a missing entry.
 */
 #include "golden_h5.h"
 #include "model/mlp.h"
@@ -53,7 +54,7 @@ static float *floats(int64_t n)
   return new;
 }
 
-/* y and dy have rows of `out` + 3 floats. The stack's memory starts as NaN. */
+/* y and dy have rows of `out` + 3 floats. All memory of the stack is NaN at the beginning. */
 static void set_up(Stack *s, const TrsMlpSpec *spec, int64_t batch, int64_t in)
 {
   TrsMlpRoom room;
@@ -98,7 +99,8 @@ static void assert_near(const float *found, int64_t stride, const float *wanted,
 }
 
 /*
-  Read "0/weight" or its gradient "d0/weight" for parameter stack/0/weight. The caller must free it.
+  Read the golden data "0/weight" or its gradient "d0/weight" for the parameter stack/0/weight. The
+  caller must free it.
 */
 static float *golden_parameter(hid_t group, const TrsDenseParameter *param, const char *prefix)
 {
@@ -181,7 +183,10 @@ static void test_golden(void **state)
 enum { ROWS = 400, COLUMNS = 33 };
 static const double rate = 0.3;
 
-/* With dropout, a layer of COLUMNS numbers that are all 1 shows which numbers were dropped. */
+/*
+  Apply dropout to a layer of COLUMNS numbers that are all 1. The result shows which numbers were
+  dropped.
+*/
 static void dropout_of(Stack *s, PetscBool training, int64_t step, int64_t first, int64_t n)
 {
   static const int64_t width = COLUMNS;
@@ -195,9 +200,10 @@ static void dropout_of(Stack *s, PetscBool training, int64_t step, int64_t first
 }
 
 /*
-  The share of dropped numbers is the rate, kept numbers are divided by 1 - rate, and the gradient
-  has the same mask. A row's mask depends on the row's place, not on the rest of its batch. Other
-  steps and other places have other masks. Without training, no number is dropped.
+  The fraction of dropped numbers is the rate, the other numbers are divided by 1 - rate, and the
+  gradient has the same mask. The mask of a row depends on the row's index in the global batch, not
+  on the other rows. Other steps and other indices have other masks. Without training, no number is
+  dropped.
 */
 static void test_dropout(void **state)
 {
@@ -232,7 +238,7 @@ static void test_dropout(void **state)
   dropout_of(&other, PETSC_TRUE, 6, 1000, ROWS);
   for (int64_t b = 0; b < ROWS; b++)
     n_same += !memcmp(other.y + b * other.y_stride, whole.y + b * whole.y_stride, COLUMNS * sizeof(float));
-  assert_true(n_same == 0); /* two rows agree with probability 0.58^33 */
+  assert_true(n_same == 0); /* two rows have the same mask with probability 0.58^33 */
   tear_down(&part);
   dropout_of(&part, PETSC_FALSE, 5, 0, 10);
   for (int64_t b = 0; b < 10; b++)

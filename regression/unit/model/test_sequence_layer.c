@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Every layer that pools sequences. Gradients agree with finite differences, an empty bag gives
-  zeros, and a batch without ids gives zero gradients. The golden cases sequence_* hold torch's
-  results.
+  Tests every layer that pools sequences. Gradients agree with finite differences, an empty bag
+  gives zeros, and a batch without ids gives zero gradients. The golden cases sequence_* compare the
+  layers with torch.
 */
 #include "model/sequence_layer.h"
 #include "trs_test.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { D = 4, B = 5, STRIDE = 12, MOST_ROWS = 16 };
-static const int64_t offsets[B + 1] = {2, 5, 5, 6, 11, 13}; /* lengths 3, 0, 1, 5, 2 */
+static const int64_t offsets[B + 1] = {2, 5, 5, 6, 11, 13}; /* bags of lengths 3, 0, 1, 5 and 2 */
 
 typedef struct {
   TrsParameters params;
@@ -30,7 +30,7 @@ static float number(int i)
   return (float)sin(1.7 * (double)i + 0.3 * (double)(i % 7));
 }
 
-/* If `other` is true, din has a softmax, and transformer is causal. */
+/* If `other` is true, din has a softmax, and the transformer is causal. */
 static void make(fixture *f, TrsSequencePoolingKind kind, PetscBool other)
 {
   static char name[] = "word";
@@ -80,7 +80,9 @@ static void destroy(fixture *f)
   assert_petsc_ok(TrsParametersFree(&f->params, f->context.device));
 }
 
-/* The targets' columns are the first D, followed by the layer's columns. The sum includes both. */
+/*
+  The first D columns are the targets, followed by the columns of the layer. The sum is over both.
+*/
 static double sum_of(fixture *f)
 {
   const int64_t end = D + f->layers.layer[0].width;
@@ -121,7 +123,7 @@ static void check_gradients(TrsSequencePoolingKind kind, PetscBool other)
                                             (TrsSequenceMatrix){f.dx, STRIDE}));
   for (int i = (int)offsets[0] * D; i < (int)offsets[B] * D; i++)
     check_slope(&f, &f.rows[i], f.grads[i], "number of the rows", i);
-  /* outside these bags */
+  /* these rows are not in any bag */
   for (int i = 0; i < (int)offsets[0] * D; i++) assert_true(f.grads[i] == 0.0F);
   for (int b = 0; b < B; b++)
     for (int c = 0; c < D; c++)
