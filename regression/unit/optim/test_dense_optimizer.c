@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Options, states, step numbers and clipping, with expected numbers written by hand. The tests in
-  compute/ cover the formulas.
+  Tests options, states, step numbers and clipping. Expected numbers are written by hand. The tests
+  in compute/ test the formulas.
 */
 #include "optim/dense_optimizer.h"
 #include "trs_test.h"
@@ -34,7 +34,7 @@ static void finish(TrsOptions options, TrsDenseOptimizer optimizer)
 }
 
 /*
-  By default, sgd with learning rate 0.01 and no state. With the schedule's factor 0.5, w = 1 -
+  The default is sgd with learning rate 0.01 and no state. With the schedule's factor 0.5, w = 1 -
   0.005 * 2.
 */
 static void test_sgd(void **state)
@@ -56,7 +56,7 @@ static void test_sgd(void **state)
   finish(options, optimizer);
 }
 
-/* adagrad: sum = g^2, w -= lr g / (sqrt(sum) + eps). The default of eps is 1e-10. */
+/* adagrad: sum = g^2 and w -= lr g / (sqrt(sum) + eps). The default of eps is 1e-10. */
 static void test_adagrad(void **state)
 {
   static const char *const arguments[] = {"-dense_optimizer", "adagrad", "-dense_learning_rate", "0.5", NULL};
@@ -78,8 +78,8 @@ static void test_adagrad(void **state)
 }
 
 /*
-  adam's first step moves by lr for any gradient, provided that the bias corrections get the step
-  number.
+  For any gradient, the first step of adam changes the weight by lr. This needs bias corrections
+  with the right step number.
 */
 static void test_adam(void **state)
 {
@@ -104,7 +104,7 @@ static void test_adam(void **state)
   finish(options, optimizer);
 }
 
-/* A gradient of norm 5 is scaled to norm 1. A gradient of norm 0.5 is unchanged. */
+/* A gradient of norm 5 is scaled to norm 1. A gradient of norm 0.5 is not changed. */
 static void test_clipping(void **state)
 {
   static const char *const arguments[] = {"-dense_max_gradient_norm", "1", "-dense_learning_rate", "1", NULL};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Factors by hand, from the formulas of torchrec.optim.warmup; s = step - 1 counts from 0. */
+/*
+  Compares factors with numbers by hand, from the formulas of torchrec.optim.warmup. s = step - 1
+  counts from 0.
+*/
 #include "optim/schedule.h"
 #include "trs_test.h"
 
@@ -33,8 +36,8 @@ static void test_none(void **state)
 }
 
 /*
-  Warm-up from 0.2 to 1 in 4 steps, half speed to step 10, square-root decay from (1 - s/20)^2 to
-  step 20, and then 1.
+  Warm-up from 0.2 to 1 in 4 steps, half speed until step 10, square-root decay from (1 - s/20)^2
+  until step 20, then 1.
 */
 static void test_stages(void **state)
 {
@@ -86,7 +89,8 @@ static void test_policies(void **state)
   assert_close(TrsScheduleFactor(&schedule, 31), 0.125, 0.0, 0.0);
   assert_petsc_ok(TrsScheduleFree(&schedule));
   assert_petsc_ok(read_schedule(inv_sqrt, &schedule));
-  assert_close(TrsScheduleFactor(&schedule, 1), 1.0, 0.0, 0.0); /* TorchRec divides by 0 here */
+  /* TorchRec would divide by 0 here */
+  assert_close(TrsScheduleFactor(&schedule, 1), 1.0, 0.0, 0.0);
   assert_close(TrsScheduleFactor(&schedule, 17), 0.25, 1e-15, 0.0);
   assert_petsc_ok(TrsScheduleFree(&schedule));
   assert_petsc_ok(read_schedule(cosine, &schedule));
@@ -97,8 +101,8 @@ static void test_policies(void **state)
 }
 
 /*
-  dlrm's schedule by its formula: warm-up to step 2, constant to step 6, then ((4 - n) / 4)^2. Also
-  a cosine after a warm-up.
+  The schedule of dlrm by its formula: warm-up until step 2, constant until step 6, then ((4 - n) /
+  4)^2. The test also has a cosine after a warm-up.
 */
 static void test_steps_of_a_stage(void **state)
 {

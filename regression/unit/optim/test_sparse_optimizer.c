@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Options of the embedding optimizer, refused options, and the states of each optimizer
-  (src/RULES.md, rules A8 to A12).
+  Tests the options of embedding optimizers, options that are refused, and the states of each
+  optimizer (src/RULES.md, rules A8 to A12).
 */
 #include "optim/sparse_optimizer.h"
 #include "trs_test.h"
 
 #include <string.h>
 
-/* Tables user and item. */
+/* Read the options for tables user and item. */
 static PetscErrorCode read_config(const char *const *arguments, TrsSparseOptimizers *config)
 {
   static const TrsOptionGroup *const groups[] = {&trs_sparse_optimizer_options, &trs_table_options};
@@ -67,8 +67,8 @@ static void test_given(void **state)
 }
 
 /*
-  A table may have its own kind and numbers. Missing values come from the options for all tables.
-  Equal settings are stored once.
+  A table may have its own optimizer and numbers. Values that are not given come from the options
+  for all tables. Equal settings are stored once.
 */
 static void test_of_a_table(void **state)
 {
@@ -131,7 +131,7 @@ static void test_refused(void **state)
   TrsErrorClear();
 }
 
-/* No device has an update for shampoo, so its option is refused. */
+/* No device has an update for shampoo, so the option is refused. */
 static void test_no_update(void **state)
 {
   TrsSparseOptimizerArgs args = {.step = 1};

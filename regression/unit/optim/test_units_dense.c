@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of torch.optim, and of LAMB from its paper
+  Compares with golden data of torch.optim, and of LAMB from its paper
   (regression/golden/runtime/record_dense_optimizer.py): steps of the dense optimizers with clipped
   gradients, for every instruction set, and learning-rate schedules.
 */
