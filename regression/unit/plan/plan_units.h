@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Shared code of the planner's unit tests: TorchRec's unit-level results (units.json), and options
-  of modules above the planner.
+  Code that the planner's unit tests share: results of single functions of TorchRec (units.json),
+  and options of modules above the planner.
 */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <jansson.h>
 #include <string.h>
 
-/* Section of golden/planner/units.json. The caller must free the root with json_decref(). */
+/* Get a section of golden/planner/units.json. The caller must free the root with json_decref(). */
 static inline json_t *units_section(json_t **root, const char *name)
 {
   json_error_t error;
@@ -81,7 +81,7 @@ static inline TrsPlanPipeline unit_pipeline(const char *name)
   return (TrsPlanPipeline)pipeline;
 }
 
-/* Options that the program's modules above the planner declare. */
+/* Options that modules above the planner declare in the program. */
 static const TrsOptionSpec units_outer_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL, ""},
     {"-device", TRS_OPTION_ENUM, "auto", NULL, TRS_CHOICES(TRS_DEVICE_CHOICES), NULL, ""},
@@ -104,7 +104,7 @@ static const TrsOptionSpec units_outer_specs[] = {
 };
 static const TrsOptionGroup units_outer_group = TRS_OPTION_GROUP("Outer", units_outer_specs);
 
-/* Options from words: "-tables", "a,b", ... */
+/* Create options from words such as "-tables", "a,b". */
 static inline PetscErrorCode units_options(int n, char **words, TrsOptions *options)
 {
   static const TrsOptionGroup *const groups[] = {&units_outer_group, &trs_tables_options, &trs_table_options,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Miss rates against TorchRec's, all in float32. */
+/* Compares miss rates with TorchRec's results. Both compute in float32. */
 #include "plan/cache_stats.h"
 #include "plan_units.h"
 

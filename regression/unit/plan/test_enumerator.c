@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shards of every sharding type against TorchRec's calculate_shard_sizes_and_offsets. */
+/*
+  Compares the shards of every sharding type with the results of TorchRec's
+  calculate_shard_sizes_and_offsets.
+*/
 #include "plan_units.h"
 
 static void check_case(const json_t *x)
@@ -34,7 +37,7 @@ static void check_case(const json_t *x)
   assert_int_equal(table_alone, -1);
   assert_int_equal(space.n_options, 1);
   assert_int_equal(space.option[0].n_shards, json_array_size(sizes));
-  /* these counts need no pass over the shards */
+  /* these counts are known without a loop over the shards */
   for (int k = 0; k < space.option[0].n_classes; k++) {
     int n = 0;
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Costs of shards against the results of TorchRec's functions (golden/planner/units.json). */
+/*
+  Compares the costs of shards with the results of TorchRec's functions (golden/planner/units.json).
+*/
 #include "plan_units.h"
 
 static void test_kernel_bandwidth(void **state)
@@ -21,7 +23,7 @@ static void test_kernel_bandwidth(void **state)
                                            (PetscBool)json_is_true(json_array_get(row, 3)));
 
     assert_close(bw, json_is_null(expected) ? 0 : json_number_value(expected), 0,
-                 0); /* null: not supported */
+                 0); /* null means that TorchRec does not support it */
   }
   json_decref(root);
 }
@@ -37,7 +39,7 @@ static void test_block_penalty(void **state)
   json_decref(root);
 }
 
-/* TorchRec's sums over features: ids of a rank's batch, and pooled rows. */
+/* Compute TorchRec's sums over features: ids in a rank's batch, and pooled rows. */
 static void sum_batch(const json_t *x, PetscBool is_pooled, double *ids, double *rows)
 {
   const json_t *l = json_object_get(x, "input_lengths"), *n = json_object_get(x, "num_poolings"),
@@ -196,7 +198,7 @@ static void test_sum_repeated(void **state)
   for (int trial = 0; trial < 200; trial++, x *= 1.37) {
     double sum = 0;
 
-    if (trial % 7 == 0) x = (double)(trial + 1) * 0.5; /* includes ties and exact sums */
+    if (trial % 7 == 0) x = (double)(trial + 1) * 0.5; /* includes ties and sums that are exact */
     for (int n = 0; n <= 3000; n++) {
       if (n % 97 == 0 || n < 9) assert_close(TrsSumRepeated(x, n), sum, 0, 0);
       sum += x;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks, ratings and critical paths of hand-made proposals against TorchRec's partitioners. */
+/*
+  Compares ranks, ratings and critical paths of hand-made proposals with the results of TorchRec's
+  partitioners.
+*/
 #include "plan/partitioner.h"
 #include "plan/plan_result.h"
 #include "plan_units.h"
@@ -13,7 +16,7 @@ typedef struct {
   TrsPlanOption option[MAX_OPTIONS];
   const TrsPlanOption *list[MAX_OPTIONS];
   TrsShardClass shard[MAX_OPTIONS][MAX_SHARDS];
-  int class_of[MAX_SHARDS]; /* each shard has its own class */
+  int class_of[MAX_SHARDS]; /* each shard has a class of its own */
   TrsStorage left[MAX_DEVICES];
   TrsTableConfig table[MAX_OPTIONS];
 } problem_t;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  If the bounds are certain of an outcome, the partitioner gives this outcome. The random proposals
-  change one table at a time, and most of them barely fit. The test needs no expected numbers,
-  because the partitioner without hints is the reference (test_partitioner.c compares it with
+  Tests that the partitioner gives the same outcome as the bounds, if the bounds are certain of an
+  outcome. The random proposals change one table at a time, and most of them just fit or just do not
+  fit. The partitioner without hints is the reference (test_partitioner.c compares it with
   TorchRec).
 */
 #include "plan/proposal_bounds.h"
@@ -29,8 +29,8 @@ static int draw(problem_t *p, int n)
 }
 
 /*
-  Option k of a table of `rows` rows, with row blocks and column blocks if the sharding type has
-  them.
+  Make option k of a table with `rows` rows. It has row blocks or column blocks if its sharding type
+  has them.
 */
 static void make_option(problem_t *p, int t, int k, int rows)
 {
@@ -54,7 +54,7 @@ static void make_option(problem_t *p, int t, int k, int rows)
                                                                                                  : 1);
   int block = (rows + row_shards - 1) / row_shards, full = rows / block;
   const int of_class[3] = {block, rows - block * full, 0};
-  PetscBool on_host = (PetscBool)(k == N_CHOICES - 1); /* the last choice keeps weights in ddr */
+  PetscBool on_host = (PetscBool)(k == N_CHOICES - 1); /* the last choice stores weights in ddr */
   double ms = 0.01 * (1 + draw(p, 200));
 
   *option = (TrsPlanOption){.table = t,
@@ -112,8 +112,8 @@ static void make_problem(problem_t *p, int seed)
 }
 
 /*
-  Compare one proposal's outcome with the bounds and with a partitioner that gets hints. Count the
-  certain outcomes.
+  Compare the outcome of one proposal with the bounds, and with a partitioner that gets hints. Count
+  the outcomes that are certain.
 */
 static void check_proposal(const TrsProposalBounds *bounds, TrsPartitioner judge, TrsPartitioner hinted,
                            const TrsProposal *proposal, double limit, int certain[3])
@@ -182,7 +182,8 @@ static void test_certainty(void **state)
     assert_petsc_ok(TrsPartitionerDestroy(&judge));
     assert_petsc_ok(TrsPartitionerDestroy(&hinted));
   }
-  for (int k = 0; k < 3; k++) assert_true(certain[k] > N_PROPOSALS); /* each outcome occurs often */
+  /* each kind of outcome occurs often */
+  for (int k = 0; k < 3; k++) assert_true(certain[k] > N_PROPOSALS);
   free(p);
 }
 

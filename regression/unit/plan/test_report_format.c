@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Numbers and lists in the format of TorchRec's report. */
+/* Tests numbers and lists in the format of TorchRec's report. */
 #include "plan/report_format.h"
 #include "plan_units.h"
 

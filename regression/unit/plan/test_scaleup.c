@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The parts of embedding_offload_scaleup against TorchRec's. */
+/* Compares the parts of embedding_offload_scaleup with TorchRec's results. */
 #include "plan/luus_jaakola.h"
 #include "plan/proposer_scaleup.h"
 #include "plan_units.h"
@@ -37,7 +37,7 @@ static void test_search(void **state)
       assert_close(probe, unit_at(probes, k), 1e-9, 1e-12);
       if (costs) {
         cost = unit_at(costs, k);
-      } else if (probe > 4e8) { /* in the case without costs, there is no room beyond 4e8 */
+      } else if (probe > 4e8) { /* in the case without costs, no proposal above 4e8 bytes fits */
         TrsLuusJaakolaShrinkRight(&search, probe);
         cost = 1e99;
       } else {
@@ -49,7 +49,7 @@ static void test_search(void **state)
   json_decref(root);
 }
 
-/* TorchRec draws forever if both ends are known and meet. */
+/* The search ends if both ends are known and meet. TorchRec would draw forever. */
 static void test_search_ends(void **state)
 {
   TrsLuusJaakola search;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Hit rates in shared caches against formulas: equal tables, uniform ids, hot rows, and caches that
-  hold all rows.
+  Compares hit rates in shared caches with formulas: equal tables, uniform ids, hot rows, and caches
+  that hold all rows.
 */
 #include "plan/shared_cache.h"
 #include "plan_units.h"
@@ -11,8 +11,8 @@
 enum { TRS_PARTS = 1000 };
 
 /*
-  Make a histogram of reuse distances with the curve h(c / rows) = x^exponent. The last part holds
-  the rest.
+  Make a histogram of reuse distances for the curve h(c / rows) = x^exponent. The last part has the
+  rest.
 */
 static void fill_curve(double exponent, double *hist)
 {
@@ -53,8 +53,8 @@ static void test_equal_tables(void **state)
 }
 
 /*
-  Uniform ids: after t steps, a share 1 - exp(-U t / R) of a table's rows has been used. This share
-  is the hit rate.
+  Uniform ids: after t steps, the fraction 1 - exp(-U t / R) of a table's rows has been used. This
+  fraction is the hit rate.
 */
 static void test_uniform(void **state)
 {
@@ -75,13 +75,13 @@ static void test_uniform(void **state)
 }
 
 /*
-  Uniform ids for S steps, starting with empty caches. With characteristic time t, a lookup at step
-  s hits with probability 1 - exp(-r min(s, t)), r = U / R. This formula gives both the tables'
-  curves and the expected result.
+  Uniform ids for S steps, starting with empty caches. If the characteristic time is t, a lookup at
+  step s hits with probability 1 - exp(-r min(s, t)), where r = U / R. The tables' curves and the
+  expected result both follow from this formula.
 */
 static double mean_hit(double rate, double t, double steps)
 {
-  const double first = t + expm1(-rate * t) / rate; /* integral of the hit rate up to t */
+  const double first = t + expm1(-rate * t) / rate; /* integral of the hit rate from 0 to t */
 
   return (first + (steps - t) * -expm1(-rate * t)) / steps;
 }
@@ -98,7 +98,7 @@ static void test_few_steps(void **state)
     double before = 0, sum = 0;
 
     for (int k = 0; k < TRS_PARTS - 1; k++) {
-      /* time to fill the lines */
+      /* time until the lines are filled */
       const double t = PetscMin(-log1p(-(k + 1.0) / TRS_PARTS) / rate, steps);
       const double now = mean_hit(rate, t, steps);
 
@@ -118,8 +118,8 @@ static void test_few_steps(void **state)
 }
 
 /*
-  If all rows fit, only the first use of a row misses. The small table's curve shows a lower rate,
-  because of conflicts in its sets.
+  If all rows fit in the cache, only the first use of a row misses. The curve of the small table
+  shows a lower rate, because of conflicts in its sets.
 */
 static void test_everything_fits(void **state)
 {
@@ -134,11 +134,12 @@ static void test_everything_fits(void **state)
 
     assert_petsc_ok(TrsSharedCacheHits(2, users, 4000, 100, (PetscBool)lfu, hit));
     assert_close(hit[0], 0.9, 1e-6, 0);
-    assert_close(hit[1], 0.8, 1e-2, 0); /* 0.2 of 10,000 uses are first uses of 2,000 rows */
+    /* 0.2 of the 10,000 uses are first uses of the 2,000 rows */
+    assert_close(hit[1], 0.8, 1e-2, 0);
   }
 }
 
-/* LFU gives its lines to hot rows of any table, not to rarely used rows. */
+/* LFU gives its lines to hot rows of any table, and not to rows that are rarely used. */
 static void test_hot_rows(void **state)
 {
   double hot[TRS_PARTS], uniform[TRS_PARTS], hit[2];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every reservation, from its options, against TorchRec's. */
+/* Compares every reservation, which is created from its options, with TorchRec's. */
 #include "plan/storage_reservation.h"
 #include "plan_units.h"
 
@@ -39,7 +39,7 @@ static void set_up(const json_t *given, TrsOptions *options, TrsTableConfigs *ta
 
 static void check_term(const TrsStorage *found, const json_t *expected)
 {
-  if (json_is_null(expected)) return; /* TorchRec then has no such term */
+  if (json_is_null(expected)) return; /* TorchRec has no such term in this case */
   assert_int_equal(found->hbm, unit_int(expected, "hbm"));
   assert_int_equal(found->ddr, unit_int(expected, "ddr"));
 }
