@@ -3,9 +3,10 @@
 /* TEST ranks: 1 2 3 4 */
 /* TEST labels: units */
 /*
-  TorchRec's quantised collections (units_quant.h5) as checkpoints of floats. Every way to cut
-  tables reads such a checkpoint into shards that hold the golden bytes, and writes the quantised
-  rows. Every other way reads these again.
+  Tests quantised tables with TorchRec's quantised collections (units_quant.h5). Their floats are
+  written as a checkpoint. For every way to cut tables, the shards that are read from it have the
+  golden bytes. Then the quantised rows are written, and read again with every other way to cut
+  tables.
 */
 #include "compute/quant.h"
 #include "golden_h5.h"
@@ -65,7 +66,7 @@ static void free_tables(golden_tables *g)
   }
 }
 
-/* Write the floats as a checkpoint. Each rank gives its share of the rows. */
+/* Write the floats as a checkpoint. Each rank writes a part of the rows. */
 static void write_floats(const golden_tables *g)
 {
   TrsState state = {0};
@@ -86,8 +87,8 @@ static void write_floats(const golden_tables *g)
 }
 
 /*
-  Make the shards of every table: the whole table on one rank, rows over all ranks, columns of 4 or
-  8 in turn, or rows and columns.
+  Make the shards of every table: the whole table on one rank, rows over all ranks, 4 or 8 columns
+  on each rank in turn, or rows and columns.
 */
 static void make_plan(const golden_tables *g, cut how, TrsTablePlan *table_plan, TrsShard *shard,
                       TrsShardingPlan *plan)
@@ -116,7 +117,7 @@ static void make_plan(const golden_tables *g, cut how, TrsTablePlan *table_plan,
   }
 }
 
-/* A shard's rows equal the golden rows' columns, byte for byte. */
+/* Check that a shard's rows equal the columns of the golden rows, byte for byte. */
 static void check_shard(const golden_tables *g, const char *name, const TrsEmbeddingShard *shard)
 {
   const TrsTbeTable *tbe = &shard->tbe;
@@ -136,7 +137,7 @@ static void check_shard(const golden_tables *g, const char *name, const TrsEmbed
   free(wanted);
 }
 
-/* Read `from` with a plan, check every shard, and write the rows to `to` if it is given. */
+/* Read `from` with a plan, and check every shard. If `to` is given, write the rows to it. */
 static void load(const golden_tables *g, const char *name, const char *from, cut how, const char *to)
 {
   TrsTablePlan table_plan[MAX_TABLES];
@@ -170,12 +171,12 @@ static void load(const golden_tables *g, const char *name, const char *from, cut
   free(shard);
 }
 
-/* The file contains the golden rows, byte for byte. */
+/* Check that the file contains the golden rows, byte for byte. */
 static void check_file(const golden_tables *g, const char *name)
 {
   hid_t file;
 
-  MPI_Barrier(MPI_COMM_WORLD); /* until the writer's lock is removed */
+  MPI_Barrier(MPI_COMM_WORLD); /* wait until the writer's lock is removed */
   file = H5Fopen(rows_path, H5F_ACC_RDONLY, H5P_DEFAULT);
   assert_true(file >= 0);
   for (int t = 0; t < g->n; t++) {
