@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The overlap of exchanges and compute, counted by hand on a time axis in seconds. */
+/* Compares the overlap of exchanges and compute with results by hand, on a time axis in seconds. */
 #include "report/overlap.h"
 #include "trs_test.h"
 
@@ -32,7 +32,7 @@ static void test_host(void **state)
 {
   const TrsTraceSpan span[] = {
       span_of(TRS_TRACE_MAIN, TRS_TRACE_STEP, 0, 10),
-      span_of(TRS_TRACE_MAIN, TRS_STAGE_IO, 0, 2), /* not compute */
+      span_of(TRS_TRACE_MAIN, TRS_STAGE_IO, 0, 2), /* this span is not compute */
       span_of(TRS_TRACE_MAIN, TRS_STAGE_LOOKUP, 2, 4),
       span_of(TRS_TRACE_MAIN, TRS_STAGE_INPUT_DIST, 4, 5), /* neither compute nor an exchange */
       span_of(TRS_TRACE_MAIN, TRS_STAGE_DENSE_FORWARD, 5, 7),
@@ -42,9 +42,9 @@ static void test_host(void **state)
       span_of(TRS_TRACE_READER, TRS_TRACE_READ, 0, 20),
       span_of(TRS_TRACE_EXCHANGE, TRS_TRACE_INPUT_DIST, 1, 5),
       span_of(TRS_TRACE_EXCHANGE, TRS_TRACE_INPUT_DIST, 9, 13),
-      span_of(TRS_TRACE_EXCHANGE + 1, TRS_TRACE_INPUT_DIST, 3, 6), /* in its own lane */
+      span_of(TRS_TRACE_EXCHANGE + 1, TRS_TRACE_INPUT_DIST, 3, 6), /* this span has its own lane */
       span_of(TRS_TRACE_EXCHANGE + 2, TRS_TRACE_OUTPUT_DIST, 10, 12),
-      span_of(-1, TRS_TRACE_INPUT_DIST, 0, 20), /* not shown, and not counted */
+      span_of(-1, TRS_TRACE_INPUT_DIST, 0, 20), /* this span is not shown and not counted */
   };
   const int64_t n = (int64_t)(sizeof(span) / sizeof(span[0]));
   const unsigned ids = KIND(TRS_TRACE_INPUT_DIST) | KIND(TRS_STAGE_INPUT_DIST);
@@ -55,15 +55,16 @@ static void test_host(void **state)
   assert_close(found.steps_s, 18, 1e-12, 0);
   assert_close(found.compute_s, 2 + 5 + 1.5, 1e-12, 0);
   assert_int_equal(found.n_steps, 2);
-  /* between steps */
+  /* this span is between steps */
   assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_OUTPUT_DIST), TRS_TRACE_MAIN), 0, 0);
   assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_DENSE), TRS_TRACE_MAIN), 0, 0);
   assert_overlap(overlap_of(0, span, ids, TRS_TRACE_MAIN), 0, 0);
 }
 
 /*
-  With a device, only the device's stream is compute. The host's stages end early and hide no
-  exchange. Copies and the data_dist stream run at the same time as the compute stream.
+  With a device, only the work on the device's compute stream counts as compute. The host's stages
+  end early, so they do not overlap any exchange. Copies and the data_dist stream run at the same
+  time as the compute stream.
 */
 static void test_device(void **state)
 {
@@ -71,11 +72,11 @@ static void test_device(void **state)
       span_of(TRS_TRACE_MAIN, TRS_TRACE_STEP, 0, 10),
       span_of(TRS_TRACE_MAIN, TRS_STAGE_LOOKUP, 0, 1),
       span_of(TRS_TRACE_COMPUTE, TRS_STAGE_LOOKUP, 3, 5),
-      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_OUTPUT_DIST, 5, 6), /* the stream waits */
+      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_OUTPUT_DIST, 5, 6), /* the compute stream waits */
       span_of(TRS_TRACE_COMPUTE, TRS_STAGE_DENSE_FORWARD, 6, 9),
       span_of(TRS_TRACE_DATA_DIST, TRS_STAGE_INPUT_DIST, 0, 1),
       span_of(TRS_TRACE_DATA_DIST, TRS_STAGE_INPUT_DIST, 4, 7),
-      span_of(TRS_TRACE_MEMCPY, TRS_TRACE_COPY, 8, 12), /* ends after the last step */
+      span_of(TRS_TRACE_MEMCPY, TRS_TRACE_COPY, 8, 12), /* this span ends after the last step */
       span_of(TRS_TRACE_EXCHANGE, TRS_TRACE_INPUT_DIST, 6.5, 8),
   };
   const int64_t n = (int64_t)(sizeof(span) / sizeof(span[0]));

@@ -9,8 +9,8 @@ static TrsTraceSpan exchange(double start_s, double end_s)
 }
 
 /*
-  Overlapping exchanges get separate rows. A row is reused as soon as it is free. Other rows stay
-  unchanged.
+  Exchanges that overlap get separate rows. A row is reused as soon as it is free. Rows that are not
+  used stay unchanged.
 */
 static void test_lanes(void **state)
 {
@@ -28,7 +28,7 @@ static void test_lanes(void **state)
   for (int i = 1; i < 6; i++) assert_int_equal(span[i].row, TRS_TRACE_EXCHANGE + lane[i]);
 }
 
-/* If more exchanges overlap than there are rows, the excess is dropped and counted. */
+/* If more exchanges overlap than there are rows, the surplus exchanges are dropped and counted. */
 static void test_too_many(void **state)
 {
   TrsTraceSpan span[TRS_TRACE_LANES + 3];
