@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 4 */
 /*
-  Several runs in one process. Parts of a job run at the same time, one of them fails, and the job
-  continues.
+  Tests several runs in one process. Parts of a job run at the same time, one of them fails, and the
+  job continues.
 */
 #include "api/api_test.h"
 #include "io/make_dataset.h"
@@ -98,7 +98,7 @@ static void test_parts(void **state)
   }
 }
 
-/* A stop request before a run stops this run at its first step, and no later run. */
+/* A stop request before a run stops this run at its first step. Later runs are not stopped. */
 static void test_stop(void **state)
 {
   (void)state;
@@ -120,9 +120,9 @@ static int threads(void)
 }
 
 /*
-  A run that ends with an error frees its threads and memory. Six more such runs take little memory,
-  for HDF5 and MPI, but no model's memory. After an error on one of several ranks, MPI keeps
-  messages that were not received, so memory is not compared.
+  A run that ends with an error frees its threads and memory. Six more such runs need a little
+  memory for HDF5 and MPI, but none for a model. If one of several ranks had an error, MPI keeps
+  messages that were not received, so the test does not compare memory.
 */
 static void fails_and_leaves_nothing(const char *more, PetscBool stop, int expected)
 {
@@ -144,7 +144,7 @@ static void fails_and_leaves_nothing(const char *more, PetscBool stop, int expec
   assert_true(mallinfo2().uordblks <= bytes + LITTLE);
 }
 
-/* In the dataset, the last label is 2. */
+/* Make a dataset whose last label is 2. */
 static void make_bad_dataset(const char *path)
 {
   const hsize_t last = MADE_SAMPLES - 1, one = 1;
@@ -164,7 +164,7 @@ static void make_bad_dataset(const char *path)
   H5Fclose(file);
 }
 
-/* An evaluation, a prediction, a training, and an evaluation during training fail. */
+/* Test an evaluation, a prediction, a training, and an evaluation during training that fail. */
 static void test_leaves_nothing(void **state)
 {
   char more[512], path[256];
