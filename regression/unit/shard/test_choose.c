@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The choice of payload, grid and update: each combination has one, and each refusal names its
-  option.
+  Tests the choice of payload, grid and update. Each allowed combination of options has one, and
+  each refusal names its option.
 */
 #include "embed/placement.h"
 #include "shard/choose.h"
@@ -48,7 +48,7 @@ static void check_choice(fixture *f, const TrsShardingOps *payload, TrsGrid grid
   assert_ptr_equal(found.update, update);
 }
 
-/* The error names both options. */
+/* Check that the error names both options. */
 static void check_refused(const fixture *f, const char *option, const char *other)
 {
   TrsShardingChoice choice;
@@ -59,7 +59,7 @@ static void check_refused(const fixture *f, const char *option, const char *othe
   TrsErrorClear();
 }
 
-/* Every sharding type has a payload and an update under each set of options that is allowed. */
+/* Every sharding type has a payload and an update for each allowed set of options. */
 static void test_no_cell_is_empty(void **state)
 {
   (void)state;
@@ -91,13 +91,13 @@ static void test_pooled(void **state)
   f.context.dist.reproducible = PETSC_TRUE;
   check_choice(&f, &trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_cut_rows);
   make(&f, TRS_POOLING_SUM, TRS_SHARDING_DATA_PARALLEL);
-  f.context.variable_batch = PETSC_TRUE; /* replicas send no bags */
+  f.context.variable_batch = PETSC_TRUE; /* replicas exchange no bags */
   check_choice(&f, &trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas);
 }
 
 /*
-  Sums of row_wise use two levels if hosts have several ranks each. The option needs at least two
-  such hosts; by default, at least four are needed. Other choices do not change.
+  row_wise sums in two levels if each host has several ranks. With the option, two such hosts are
+  enough. By default at least four hosts are needed. Other choices do not change.
 */
 static void test_hierarchical(void **state)
 {
@@ -132,8 +132,8 @@ static void test_hierarchical(void **state)
 }
 
 /*
-  If a sequence's mean is used, a table whose rows would travel is treated as a mean table. So is a
-  table that exchanges only gradients.
+  If the model uses the mean of a sequence, a table whose rows would be sent is treated as a table
+  with mean pooling. The same is true for a table that exchanges only gradients.
 */
 static void test_sequences(void **state)
 {
@@ -171,7 +171,10 @@ static void test_refusals_name_the_option(void **state)
   check_refused(&f, "-reproducible", "-ec_index_dedup");
 }
 
-/* Optimizers that need whole rows do not allow columns of a sequence table. Other optimizers do. */
+/*
+  Optimizers that need whole rows do not allow a sequence table to be cut by columns. Other
+  optimizers do.
+*/
 static void test_columns_of_sequences(void **state)
 {
   fixture f;

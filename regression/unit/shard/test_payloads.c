@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 2 3 */
 /*
-  Each payload of shard/ (shard/sharding.h) in one training step of one small table. A payload
-  decides what travels; it must not decide the result. So all payloads of pooled tables give the
-  same rows and make the same update, and each test states how many ids its payload brings to each
-  rank. All numbers are made by hand and are small integers, so that sums are exact.
+  Tests each payload of shard/ (shard/sharding.h) in one training step of one small table. A payload
+  decides which data is sent, but it must not change the result. So all payloads of pooled tables
+  give the same rows and make the same update. Each test has the number of ids that its payload
+  sends to each rank. All numbers are made by hand and are small integers, so that sums are exact.
 
   Table "item" has 4 rows of 2 columns, and row r is (r + 1, 10 (r + 1)). Rank q has three samples,
   whose bags and gradients are
@@ -22,7 +22,7 @@
 #include <string.h>
 
 enum { ROWS = 4, DIM = 2, B = 3, OWN_IDS = 5, MAX_W = 3 };
-typedef float rows_of[MAX_W + 1][ROWS][DIM]; /* [W] the whole table after the step */
+typedef float rows_of[MAX_W + 1][ROWS][DIM]; /* [number of ranks] the whole table after the step */
 
 /* A table and its collection. */
 typedef struct {
@@ -41,7 +41,8 @@ typedef struct {
 } fixture;
 
 /*
-  Write a plan's text without rectangles, so that TrsShardingPlanComplete() cuts the table evenly.
+  Write the text of a plan without rectangles, so that TrsShardingPlanComplete() cuts the table
+  evenly.
 */
 static void make_plan(fixture *f, const char *type)
 {
@@ -69,7 +70,7 @@ static void make_batch(fixture *f)
   assert_petsc_ok(TrsKjtOffsets(f->compute, NULL, &f->batch));
 }
 
-/* Prepare for the first batch. config: the options that choose the payload. */
+/* Prepare for the first batch. config has the options that select the payload. */
 static void make(fixture *f, TrsPooling pooling, const char *type, TrsShardedEbcConfig config)
 {
   static char name[] = "item", *features[] = {name};
@@ -117,8 +118,8 @@ static void destroy(fixture *f)
 }
 
 /*
-  Run a step. expected[B]: the rows of the samples. after: the table after the step. n_ids[W][q]:
-  number of ids that the payload brings to the lookup of rank q.
+  Run a step. expected[B] has the rows of the samples, and after has the table after the step.
+  n_ids[W][q] is the number of ids that the payload sends to the lookup of rank q.
 */
 static void step(fixture *f, const TrsShardingOps *payload, const float expected[B][DIM], const rows_of after,
                  const int64_t n_ids[MAX_W + 1][MAX_W])
@@ -150,7 +151,7 @@ static void step(fixture *f, const TrsShardingOps *payload, const float expected
   }
 }
 
-/* Run a step of a table with sums. Its numbers are the same for every payload. */
+/* Run a step of a table with sum pooling. The numbers are the same for every payload. */
 static void sum_step(const char *type, TrsShardedEbcConfig config, const TrsShardingOps *payload,
                      const int64_t n_ids[MAX_W + 1][MAX_W])
 {
@@ -165,7 +166,7 @@ static void sum_step(const char *type, TrsShardedEbcConfig config, const TrsShar
 }
 
 /*
-  Run a step of a sequence table whose bags' maxima enter the model. Row 3 has all maxima, so it
+  Run a step of a sequence table. The model uses the maxima of its bags. Row 3 has all maxima, so it
   gets the gradients.
 */
 static void max_step(const char *type, TrsShardedEbcConfig config, const TrsShardingOps *payload,
@@ -182,17 +183,17 @@ static void max_step(const char *type, TrsShardedEbcConfig config, const TrsShar
 }
 
 /*
-  Number of ids that arrive, [W][q]. A rank that owns the table gets the 5 ids of every rank. With
-  row_wise, rank 0 has rows 0 and 1. It gets 2 ids from each rank for samples 0 and 2, and the ids
-  of sample 1 of ranks 0 and 1. Rank 1 has rows 2 and 3. The third rank has no rows.
+  Number of ids that arrive at rank q, [W][q]. A rank that owns the whole table gets the 5 ids of
+  every rank. With row_wise, rank 0 has rows 0 and 1. It gets 2 ids from each rank for samples 0 and
+  2, and the ids of sample 1 of ranks 0 and 1. Rank 1 has rows 2 and 3. The third rank has no rows.
 */
 static const int64_t to_owner[MAX_W + 1][MAX_W] = {[2] = {0, 10}, [3] = {0, 15, 0}};
 static const int64_t to_rows[MAX_W + 1][MAX_W] = {[2] = {6, 4}, [3] = {8, 7, 0}};
 static const int64_t own[MAX_W + 1][MAX_W] = {[2] = {5, 5}, [3] = {5, 5, 5}};
 
 /*
-  Pooled rows return: whole rows from an owner, or the sum of the ranks' parts of each bag. On one
-  host, table_row_wise cuts rows as row_wise does.
+  Pooled rows are sent back: whole rows from an owner, or the sum over ranks of the parts of each
+  bag. On one host, table_row_wise cuts rows in the same way as row_wise.
 */
 static void test_pooled(void **state)
 {
@@ -202,7 +203,7 @@ static void test_pooled(void **state)
   sum_step("table_row_wise", (TrsShardedEbcConfig){0}, &trs_payload_pooled, to_rows);
 }
 
-/* Samples 0 and 2 have equal bags, so one bag travels for both. */
+/* Samples 0 and 2 have equal bags, so one bag is sent for both. */
 static void test_distinct_bags(void **state)
 {
   static const int64_t whole[MAX_W + 1][MAX_W] = {[2] = {0, 6}, [3] = {0, 9, 0}};
@@ -214,7 +215,10 @@ static void test_distinct_bags(void **state)
   sum_step("row_wise", (TrsShardedEbcConfig){.variable_batch = PETSC_TRUE}, &trs_payload_distinct_bags, cut);
 }
 
-/* With -reproducible, each id's row returns. The sample's rank adds the rows in the bag's order. */
+/*
+  With -reproducible, the row of each id is sent back. The sample's rank adds the rows in the order
+  of the bag.
+*/
 static void test_ordered_rows(void **state)
 {
   (void)state;
@@ -222,7 +226,7 @@ static void test_ordered_rows(void **state)
            to_rows);
 }
 
-/* Every rank looks up its own ids. Only gradients of rows travel, and all replicas stay equal. */
+/* Every rank looks up its own ids. Only gradients of rows are sent, and all replicas stay equal. */
 static void test_replicas(void **state)
 {
   (void)state;
@@ -230,8 +234,8 @@ static void test_replicas(void **state)
 }
 
 /*
-  With -reproducible, all ids and gradients go to all replicas, which add the gradients in the
-  samples' order.
+  With -reproducible, all ids and gradients are sent to all replicas, which add the gradients in the
+  order of samples.
 */
 static void test_ordered_replicas(void **state)
 {
@@ -243,8 +247,8 @@ static void test_ordered_replicas(void **state)
 }
 
 /*
-  A row returns for each id. With -ec_index_dedup, a row returns for each distinct id of a rank: 0,
-  3 and q.
+  A row is sent back for each id. With -ec_index_dedup, a row is sent back for each distinct id of a
+  rank: 0, 3 and q.
 */
 static void test_sequence(void **state)
 {
@@ -257,7 +261,7 @@ static void test_sequence(void **state)
 }
 
 /*
-  Every rank looks up its own ids directly from the batch. Only gradients of distinct rows travel.
+  Every rank looks up its own ids directly from the batch. Only gradients of distinct rows are sent.
 */
 static void test_sequence_replicas(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The route of a group of two tables on four ranks: its entries, the order in which ids are sent,
-  the split of rows, and the runs of columns. All expected numbers are derived by hand from the
-  plans below. Creating a route needs no communication, so one process stands for any rank.
+  Tests the route for a group of two tables on four ranks: its entries, the order in which ids are
+  sent, the split of rows, and the runs of columns. All expected numbers are derived by hand from
+  the plans below. Creating a route needs no communication, so one process stands for any rank.
 */
 #include "shard/sharding.h"
 #include "trs_test.h"
@@ -13,7 +13,8 @@ enum { W = 4, L = 2, N_FEATURES = 5, MOST_SHARDS = 4 };
 
 /*
   Table a has the model's features 3 and 4, and table b has feature 0. Rows have 8 columns in a and
-  4 in b. The model's matrix has feature 3 at column 0, feature 4 at 8 and feature 0 at 16.
+  4 in b. In the model's matrix, feature 3 begins at column 0, feature 4 at column 8 and feature 0
+  at column 16.
 */
 typedef struct {
   struct TrsCommImpl world;
@@ -62,8 +63,8 @@ static void make(fixture *f, TrsGrid grid, TrsShardingType type_a, int n_a, cons
   } while (0)
 
 /*
-  Table a in two halves, the left half on rank 2 and the right half on rank 0. Table b is whole, on
-  rank 0.
+  Table a is cut into two halves: the left half is on rank 2, and the right half is on rank 0. Table
+  b is whole, on rank 0.
 */
 static void make_whole(fixture *f)
 {
@@ -94,15 +95,15 @@ static void test_entries(void **state)
   assert_int_equal(route->entry[0].column, 4); /* the right half */
   assert_int_equal(route->entry[3].column, 0);
   assert_int_equal(route->entry[3].columns, 4);
-  assert_null(route->cut_by); /* shards have all rows */
-  assert_null(route->order);  /* hence nothing is reordered */
+  assert_null(route->cut_by); /* shards have all rows, so rows are not cut */
+  assert_null(route->order);  /* therefore nothing is reordered */
   assert_petsc_ok(TrsRouteDestroy(&f.sharding));
 }
 
-/* Adjacent columns are copied together: feature 4's right half and feature 0. */
+/* Adjacent columns are copied together: the right half of feature 4, and feature 0. */
 static void test_runs(void **state)
 {
-  const int64_t expected[][4] = {/* block, column in the block, column, width */
+  const int64_t expected[][4] = {/* for each run: block, column in the block, column, width */
                                  {0, 0, 4, 4},
                                  {0, 4, 12, 8},
                                  {2, 0, 0, 4},
@@ -126,8 +127,9 @@ static void test_runs(void **state)
 }
 
 /*
-  Rows over the ranks of a host: table a evenly on host 1, and table b unevenly on host 0. Buckets
-  are cut in order of (rank within a host, entry) and sent in order of (host, rank, entry).
+  Rows are distributed over the ranks of a host: table a evenly on host 1, and table b unevenly on
+  host 0. Buckets are made in the order (rank within a host, entry), and sent in the order (host,
+  rank, entry).
 */
 static void test_rows_over_a_host(void **state)
 {
@@ -142,7 +144,7 @@ static void test_rows_over_a_host(void **state)
   make(&f, TRS_GRID_HOSTS, TRS_SHARDING_TABLE_ROW_WISE, 2, a, TRS_SHARDING_TABLE_ROW_WISE, 2, b);
   assert_int_equal(route->L, L);
   assert_int_equal(route->H, W / L);
-  assert_ints(route->host_entry, 0, 1, 3); /* b's feature, then both features of a */
+  assert_ints(route->host_entry, 0, 1, 3); /* the feature of b, then both features of a */
   assert_ints(route->feature, 0, 3, 4);
   assert_ints(route->n_sent, 1, 1, 2, 2);
   assert_ints(route->order, 0, 3, 1, 2, 4, 5);
@@ -156,8 +158,8 @@ static void test_rows_over_a_host(void **state)
 }
 
 /*
-  Rows over all ranks: table a from rank 1 on, so rank 0 has no rows. Table b is cut evenly, and its
-  last rank has fewer rows.
+  Rows are distributed over all ranks. Table a begins on rank 1, so rank 0 has no rows. Table b is
+  cut evenly, and its last rank has fewer rows.
 */
 static void test_rows_over_the_world(void **state)
 {
@@ -179,11 +181,12 @@ static void test_rows_over_the_world(void **state)
   assert_ints(route->cut_by[1].bounds, 0, 0, 4, 7, 10);
   assert_int_equal(route->cut_by[2].bucket_rows, 2);
   assert_null(route->cut_by[2].bounds);
-  assert_null(route->order); /* on one host, buckets are sent in the order of the cut */
+  /* on one host, buckets are sent in the order in which they were made */
+  assert_null(route->order);
   for (int i = 0; i < W; i++) assert_int_equal(TrsRouteSource(route, i), i);
   assert_petsc_ok(TrsRouteDestroy(&f.sharding));
   make(&f, TRS_GRID_WORLD_BY_HOSTS, TRS_SHARDING_ROW_WISE, 3, a, TRS_SHARDING_ROW_WISE, 4, b);
-  /* the same buckets, but sources are grouped by their place in a host */
+  /* the same buckets, but sources are grouped by their local index in a host */
   assert_int_equal(route->H, 1);
   assert_ints(route->cut_by[0].bounds, 0, 0, 4, 7, 10);
   assert_null(route->order);
