@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  From a batch to the data that is sent, by hand. The distinct bags of two features, one of them
-  taken twice, are packed and padded. On every device, strides and id_begin are valid after the
-  stream was waited for.
+  Compares the data that is sent for a batch with results by hand. The distinct bags of two features
+  are packed and padded, and one feature is used twice. On every device, strides and id_begin are
+  valid after a wait for the stream.
 */
 #include "sparse/unique_bags.h"
 #include "trs_test.h"
@@ -17,8 +17,8 @@ static TrsWorkspace workspace;
 static TrsStream stream;
 
 /*
-  Feature 0: {7}, {}, {7}, {8, 9}. Feature 1, which no call names: {1}, {1}, {1}, {1}. Feature 2:
-  {}, {5}, {6}, {5}.
+  Feature 0: {7}, {}, {7}, {8, 9}. Feature 1, which no call uses: {1}, {1}, {1}, {1}. Feature 2: {},
+  {5}, {6}, {5}.
 */
 static const int32_t lengths[F * B] = {1, 0, 1, 2, 1, 1, 1, 1, 0, 1, 1, 1};
 static const int64_t values[N] = {7, 7, 8, 9, 1, 1, 1, 1, 5, 6, 5};

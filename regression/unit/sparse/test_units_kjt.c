@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  KeyedJaggedTensor operations against TorchRec: the permute, split and offsets groups of
-  units_kjt.h5, exactly. unit/compute tests the other groups, which belong to kernels.
+  Compares KeyedJaggedTensor operations with TorchRec: the groups permute, split and offsets of
+  units_kjt.h5 must agree exactly. unit/compute tests the other groups, which are for kernels.
 */
 #include "golden_h5.h"
 #include "sparse/kjt.h"
@@ -34,7 +34,7 @@ static void read_kjt(hid_t group, TrsKjt *kjt)
   free(values);
 }
 
-/* Compare `found`, which may be a view, with the data sets below `side`. */
+/* Compare `found`, which may be a view, with the datasets below `side`. */
 static void compare_kjt(hid_t group, const char *side, const TrsKjt *found)
 {
   char path[64];
@@ -139,7 +139,7 @@ static void test_units_kjt(void **state)
   golden_close(file);
 }
 
-/* By hand: features with 2, 0 and 3 bags, taken in the order 2, 0, 0, 1, and a part of them. */
+/* By hand: features with 2, 0 and 3 bags in the order 2, 0, 0, 1, and a part of this result. */
 static void test_variable_batch(void **state)
 {
   const int64_t strides[3] = {2, 0, 3}, ids[6] = {10, 11, 12, 30, 31, 32};
