@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Plans as JSON, their checks and their broadcast. Expected results are written by hand. */
+/* Tests plans as JSON, their checks and their broadcast. Expected results are written by hand. */
 #include "spec/sharding_plan.h"
 #include "trs_test.h"
 
@@ -22,7 +22,7 @@ static void add_table(TrsShardingPlan *plan, const char *name, TrsShardingType t
   memcpy(table->shard, shard, (size_t)n * sizeof(*shard));
 }
 
-/* One table of each sharding type on four ranks, two on each host. */
+/* A plan with one table of each sharding type, on four ranks with two on each host. */
 static TrsShardingPlan make_plan(void)
 {
   static const TrsStorage storage = {1234567890123, 7};
@@ -101,8 +101,8 @@ static void test_json_round_trip(void **state)
   "\", \"ranks\": [" ranks "]"
 
 /*
-  If a plan has only ranks, the rectangles are the planner's, and columns are divided as evenly as
-  possible.
+  If a plan has only ranks, it gets the rectangles that the planner would make. Columns are divided
+  as evenly as possible.
 */
 static void test_only_ranks(void **state)
 {
@@ -137,7 +137,7 @@ static void test_only_ranks(void **state)
     assert_true(plan.table[4].shard[i].row_offset == rw[i][0] && plan.table[4].shard[i].rows == rw[i][1]);
   assert_true(plan.table[6].shard[3].row_offset == 5 && plan.table[6].shard[3].col_offset == 32);
   assert_true(!plan.has_costs && plan.n_devices == W && plan.device_perf[3].fwd_compute == 0);
-  /* known values are written, and costs are omitted */
+  /* known values are written, and costs are not */
   assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
   assert_null(strstr(json, "perf"));
   assert_petsc_ok(TrsShardingPlanFromJson(json, "test", &again));
@@ -188,7 +188,7 @@ static void test_only_ranks_errors(void **state)
   }
 }
 
-/* Tables with choices keep them when written and read. */
+/* Tables keep their choices when a plan is written and read. */
 static void test_choices(void **state)
 {
   TrsShardingPlan plan = make_plan(), again;
@@ -217,7 +217,7 @@ static void test_choices(void **state)
   assert_petsc_ok(TrsShardingPlanFree(&plan));
 }
 
-/* A plan without capacities is valid. If there are capacities, each device's are kept. */
+/* A plan without capacities is valid. If it has capacities, the capacity of each device is kept. */
 static void test_json_capacity(void **state)
 {
   TrsShardingPlan plan = make_plan(), again;
@@ -300,7 +300,7 @@ static void test_check_shards(void **state)
 {
   static const struct {
     int table, shard;
-    TrsShard change; /* added to the shard */
+    TrsShard change; /* these numbers are added to the shard */
   } wrong[] = {{0, 1, {.rank = 1}},  {0, 1, {.rows = -1}},       {1, 0, {.rows = -1}},
                {1, 0, {.rank = 9}},  {1, 0, {.cols = 1}},        {2, 1, {.col_offset = 4}},
                {2, 1, {.cols = -4}}, {2, 0, {.rows = -1}},       {3, 0, {.rank = -2}},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables from options, with and without a dataset. Expected results are derived by hand from the
-  interface.
+  Tests tables from options, with and without a dataset. Expected results are derived by hand from
+  the documented interface.
 */
 #include "spec/table_config.h"
 #include "trs_test.h"
@@ -15,7 +15,7 @@ static const TrsOptionSpec outer_specs[] = {
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""}};
 static const TrsOptionGroup outer_group = TRS_OPTION_GROUP("Outer", outer_specs);
 
-/* Read the tables of a line of options. */
+/* Read the tables from a line of options. */
 static PetscErrorCode read_tables(const char *line, const TrsDatasetFeatures *dataset, TrsOptions *options,
                                   TrsTableConfigs *tables)
 {
@@ -72,7 +72,8 @@ static void test_dry_run(void **state)
 }
 
 /*
-  Formulas of torch.nn.init's documentation, for 300 rows and 12 columns: fan_in 12, fan_out 300.
+  Formulas from the documentation of torch.nn.init, for 300 rows and 12 columns: fan_in is 12,
+  fan_out is 300.
 */
 static void test_init(void **state)
 {
@@ -133,7 +134,7 @@ static void test_dataset(void **state)
   done(&options, &tables);
   assert_petsc_ok(read_tables("-tables t -tables_features item,user -tables_embedding_dim 4", &dataset,
                               &options, &tables));
-  assert_int_equal(tables.table[0].num_embeddings, 70); /* the larger range */
+  assert_int_equal(tables.table[0].num_embeddings, 70); /* the larger of two ranges */
   assert_int_equal(tables.table[0].feature_keys[0], 1);
   assert_int_equal(tables.table[0].feature_keys[1], 0);
   done(&options, &tables);
@@ -218,7 +219,7 @@ static void test_errors(void **state)
   TrsErrorClear();
 }
 
-/* Data for evaluation or prediction may declare more rows than the table has by its options. */
+/* Data for evaluation or prediction may declare more rows than a table has by its options. */
 static void test_newer_data(void **state)
 {
   TrsDatasetFeatures newer = dataset;
@@ -235,8 +236,8 @@ static void test_newer_data(void **state)
 }
 
 /*
-  TorchRec's EmbeddingComputeKernel: uvm keeps rows in host memory, caching keeps a part of them on
-  the device, and quant is for inference. A run does not cache quantised rows.
+  Facts from TorchRec's EmbeddingComputeKernel: uvm stores rows in host memory, caching keeps some
+  of them on the device, and quant is for inference. A run does not cache quantised rows.
 */
 static void test_kernels(void **state)
 {

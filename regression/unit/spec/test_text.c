@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Growing text shows file names safely, in reports and in JSON. */
+/* Tests that file names cannot do harm in reports and JSON. */
 #include "spec/text.h"
 #include "trs_test.h"
 
