@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Sums over blocks against the tree of their definition. The bits do not depend on the run of blocks
-  of a rank, which may be empty. Samples that travel to their blocks and back are unchanged.
+  Compares sums over blocks with the tree that defines them. The bits do not depend on how many
+  consecutive blocks each rank has. A rank may have no block. Samples that are sent to their blocks
+  and back are unchanged.
 */
 #include "core/random.h"
 #include "train/block_sum.h"
@@ -23,7 +24,9 @@ static int64_t draw(uint64_t a, uint64_t b, int64_t limit)
   return (int64_t)(bits[0] % (uint64_t)limit);
 }
 
-/* Element i of block b's vector: 24 random bits, and an exponent that makes sums round. */
+/*
+  Element i of the vector of block b. It has 24 random bits, and an exponent that makes sums round.
+*/
 static float value_of(int64_t block, int i)
 {
   const int64_t bits = draw(100 + (uint64_t)block, (uint64_t)i, 1 << 24);
@@ -31,7 +34,7 @@ static float value_of(int64_t block, int i)
   return (float)(bits - (1 << 23)) * (block % 3 == 0 ? 0x1p-10F : 0x1p-20F);
 }
 
-/* The sum of the subtree of 2^level blocks that begins at `first`. */
+/* The sum over the subtree of 2^level blocks that begins at block `first`. */
 static float sum_subtree(int64_t first, int level, int i)
 {
   if (level == 0) return value_of(first, i);
@@ -39,8 +42,8 @@ static float sum_subtree(int64_t first, int level, int i)
 }
 
 /*
-  The sum of n blocks from `first` on: the largest subtree that begins there, and the blocks right
-  of it.
+  The sum of n blocks from block `first` on: the largest subtree that begins there, plus the blocks
+  after it.
 */
 static float sum_blocks(int64_t first, int64_t n, int i)
 {
@@ -62,7 +65,7 @@ static void test_same_bits(void **state)
   assert_petsc_ok(TrsBlockSumCreate(comm, N, &sum));
   for (int64_t n = 1; n <= MAX_BLOCKS; n++)
     for (uint64_t share = 0; share < 4; share++) {
-      /* first block of each rank; the ranks' runs are consecutive */
+      /* first block of each rank; the blocks of consecutive ranks are consecutive */
       int64_t first[MAX_RANKS + 1] = {0};
       for (int q = 0; q < comm->size; q++)
         first[q + 1] = q == comm->size - 1 ? n
@@ -82,13 +85,13 @@ static void test_same_bits(void **state)
 }
 
 /*
-  Sample s of the batch has the number s in both columns. Blocks get the samples in order, and
-  owners get them back. In the first round, every rank has whole blocks of its own samples, and no
-  sample is copied.
+  Sample s of the batch has the number s in both columns. The samples are sent to their blocks in
+  order, and then back to their owners. In the first round, every rank has whole blocks of its own
+  samples, so no sample is copied.
 */
 static void test_samples(void **state)
 {
-  enum { MOST = 2 * TRS_BLOCK_SAMPLES }; /* samples of a rank */
+  enum { MOST = 2 * TRS_BLOCK_SAMPLES }; /* largest number of samples on a rank */
   TrsSampleBlocks blocks;
 
   (void)state;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Sums over ranks by hand. Rank r holds r + 1 times a number that floats represent exactly. The sums
-  are exact for all buckets and ranges, except for a precision's rounding.
+  Compares sums over ranks with results by hand. Rank r has r + 1 times a number that floats
+  represent exactly. So the sums are exact for all buckets and ranges, except for the rounding of a
+  precision.
 */
 #include "compute/half.h"
 #include "core/options/options.h"
@@ -45,7 +46,8 @@ static void finish(Fixture *fixture)
 }
 
 /*
-  Two steps with ranges of very different sizes. Rank r's gradient j is (r + 1) * step * (j % 64).
+  Run two steps with ranges of very different sizes. Gradient j of rank r is (r + 1) * step * (j %
+  64).
 */
 static void step_twice(TrsDenseAllreduce allreduce, float *grads, float (*expected)(int size, float))
 {
@@ -71,15 +73,15 @@ static float exact(int size, float x)
 }
 
 /*
-  The same sums in few bits. The numbers need 6 bits, and times 3 they need eight. Hence bf16 rounds
-  only the sums.
+  The expected sum in bf16. The numbers need 6 bits, and 3 times a number needs 8 bits. So bf16
+  rounds only the sums.
 */
 static float in_bf16(int size, float x)
 {
   return size == 1 ? x : TrsBf16ToFloat(TrsFloatToBf16(exact(size, x)));
 }
 
-/* Buckets from one element to more than all elements, in every precision. */
+/* Buckets have from one element up to more than all elements, in every precision. */
 static void test_sums(void **state)
 {
   static const char *const buckets[] = {NULL, "4", "36", "1000", "1MiB"};
@@ -101,7 +103,8 @@ static void test_sums(void **state)
 }
 
 /*
-  Ranges with a gap, or an end before the last range, are a bug of the caller, which is detected.
+  If the caller leaves a gap between ranges, or ends before the last range, this is detected as an
+  error of the caller.
 */
 static void test_order(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  A batch that does not fit on the device: for each allocation that may fail, the existing memory is
-  freed once. Programs then end, but a caller of the library may continue.
+  Tests a batch that does not fit on the device. If any of its allocations fails, the memory that
+  exists is freed once. A program then ends, but a caller of the library may continue.
 */
 #include "train/device_batch.h"
 #include "trs_test.h"
@@ -10,7 +10,7 @@
 enum { MOST_BLOCKS = 64, BAGS = 4096 };
 
 static const TrsDeviceOps *cpu;
-static void *block[MOST_BLOCKS]; /* allocated blocks */
+static void *block[MOST_BLOCKS]; /* the blocks that are allocated now */
 static int n_left;               /* number of allocations that will succeed */
 
 static PetscErrorCode alloc_few(int64_t bytes, void **pointer)
@@ -33,7 +33,7 @@ static PetscErrorCode release_held(void **pointer)
   PetscFunctionBegin;
   if (!*pointer) PetscFunctionReturn(PETSC_SUCCESS);
   while (i < MOST_BLOCKS && block[i] != *pointer) i++;
-  assert_true(i < MOST_BLOCKS); /* otherwise it was already released */
+  assert_true(i < MOST_BLOCKS); /* if this fails, the block was already released */
   block[i] = NULL;
   PetscCall(cpu->release(pointer));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -67,7 +67,7 @@ static void test_memory_ends(void **state)
     host.batch = host.kjt.batch = host.kjt.jagged.n_bags = BAGS;
     n_left = more;
     ierr = TrsDeviceBatchCopy(&device, compute, NULL, NULL, &host, &batch);
-    /* lengths and offsets must grow */
+    /* there are two allocations, because lengths and offsets must grow */
     assert_int_equal(ierr, more < 2 ? TRS_ERR_MEMORY : PETSC_SUCCESS);
     TrsErrorClear();
     assert_petsc_ok(TrsDeviceBatchDestroy(&device, &batch));

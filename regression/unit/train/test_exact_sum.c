@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Sums whose bits do not depend on the order: sums by hand, and random sums in any order and on any
-  ranks.
+  Tests sums whose bits do not depend on the order: sums by hand, and random sums in any order and
+  on any ranks.
 */
 #include "core/random.h"
 #include "train/metrics/exact_sum.h"
@@ -21,8 +21,8 @@ static double sum_of(int n, const double *values)
 }
 
 /*
-  Every finite number is its own sum. Values that cancel leave the rest. Values that are too small
-  beside the largest value are dropped.
+  Every finite number is its own sum. If large values cancel, the rest remains. Values that are too
+  small in comparison with the largest value are dropped.
 */
 static void test_by_hand(void **state)
 {
@@ -53,8 +53,8 @@ static void test_by_hand(void **state)
 }
 
 /*
-  Sums of positive and negative values over 12 decades have the same bits in both orders, in merged
-  parts, and over the ranks. They are close to the sum in long double.
+  Sums of positive and negative values over 12 decades have the same bits in both orders, if parts
+  are merged, and over the ranks. They are close to a sum in long double.
 */
 static void test_orders(void **state)
 {
@@ -85,7 +85,7 @@ static void test_orders(void **state)
   assert_close(TrsExactSumValue(&forth), (double)expected, 0.0, 1e-13);
 }
 
-/* Ten million times 0.1 gives the rounded product. A sum of doubles does not. */
+/* Ten million times 0.1 gives the correctly rounded product. A sum of doubles does not. */
 static void test_many(void **state)
 {
   TrsExactSum sum = {0}, twice = {0};

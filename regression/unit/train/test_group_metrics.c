@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Metrics of groups against TorchRec and scikit-learn (golden train/units_group_metrics.h5,
+  Compares metrics of groups with TorchRec and scikit-learn (golden train/units_group_metrics.h5,
   tools/record_group_metrics_peer.py), and NE of segments (units_segmented_ne.h5,
-  tools/record_segmented_ne_peer.py). All orders and numbers of ranks give the same bits.
+  tools/record_segmented_ne_peer.py). The bits are the same for all orders of samples and all
+  numbers of ranks.
 */
 #include "golden_h5.h"
 #include "train/metrics/group_metrics.h"
@@ -12,7 +13,7 @@
 
 #include <math.h>
 
-/* The metrics of the options "-metrics_group /group -metrics_at 1,3,10", with segments. */
+/* Create the metrics for the options "-metrics_group /group -metrics_at 1,3,10", with segments. */
 static TrsGroupMetrics create_segments(MPI_Comm comm, int64_t window, int64_t n_segments)
 {
   const TrsOptionGroup *groups[1] = {&trs_metrics_options};
@@ -58,7 +59,7 @@ static void expect_values(hid_t group, const char *name, const TrsGroupValues *v
   expect(group, name, "group_mae", 0, v->mae, n_checked);
   assert_int_equal(v->n_at, 3);
   for (int k = 0; k < 3; k++) {
-    /* TorchRec counts groups without a positive sample as 0. */
+    /* TorchRec counts a group without a positive sample as 0. */
     expect(group, name, "ndcg", v->at[k], v->ndcg[k] * (double)v->n_positive / (double)v->n_groups,
            n_checked);
     expect(group, name, "recall", v->at[k], v->recall[k], n_checked);
@@ -81,8 +82,8 @@ static void expect_same_bits(const TrsGroupValues *a, const TrsGroupValues *b)
 }
 
 /*
-  All samples on one rank give the golden values. In another order, over all ranks, they give the
-  same bits.
+  With all samples on one rank, the results are the golden values. In another order, over all ranks,
+  they have the same bits.
 */
 static void one_group(hid_t group, const char *name, void *context)
 {
@@ -100,7 +101,7 @@ static void one_group(hid_t group, const char *name, void *context)
   for (int64_t step = 1; step < n && step < 12; step++) {
     int64_t a = step, b = n;
 
-    while (b) { /* only a step coprime to n reaches every sample */
+    while (b) { /* only a step that is coprime to n reaches every sample */
       const int64_t rest = a % b;
 
       a = b;
@@ -132,7 +133,7 @@ static void test_peers(void **state)
   (void)state;
   assert_true(file >= 0);
   golden_for_each_group(file, one_group, &n_checked);
-  assert_int_equal(n_checked, 5 * 13 + 3 * 3); /* NDCG only without weights */
+  assert_int_equal(n_checked, 5 * 13 + 3 * 3); /* NDCG is compared only without weights */
   golden_close(file);
 }
 
@@ -144,7 +145,9 @@ static void expect_segments(const char *name, const TrsGroupValues *v, int64_t n
       fail_msg("%s: segment %d has NE %.10g, expected %.10g", name, (int)i, v->segment_ne[i], expected[i]);
 }
 
-/* NE of segments, of all samples and of a window, for any distribution of samples over ranks. */
+/*
+  NE of segments, over all samples and over a window, for any distribution of samples over ranks.
+*/
 static void one_of_segments(hid_t group, const char *name, void *context)
 {
   int64_t n, n_segments;
@@ -162,7 +165,8 @@ static void one_of_segments(hid_t group, const char *name, void *context)
     assert_petsc_ok(TrsGroupMetricsAdd(all, 1, p + i, y + i, w + i, g + i));
     assert_petsc_ok(TrsGroupMetricsAdd(last, 1, p + i, y + i, w + i, g + i));
   }
-  assert_petsc_ok(TrsGroupMetricsCompute(last, &v)); /* windows are multiples of 2, 3 and 4 ranks */
+  /* the window sizes are multiples of 2, 3 and 4 ranks */
+  assert_petsc_ok(TrsGroupMetricsCompute(last, &v));
   expect_segments(name, &v, n_segments, window);
   assert_petsc_ok(TrsGroupMetricsCompute(all, &v));
   expect_segments(name, &v, n_segments, lifetime);
@@ -198,12 +202,13 @@ static void test_segments(void **state)
 }
 
 /*
-  Two equal predictions of both classes: TorchRec gives 0.5 or 1. The mean over both orders is 0.75.
+  Two samples of both classes with equal predictions. TorchRec gives 0.5 or 1. The mean over both
+  orders is 0.75.
 */
 static void test_tie_by_hand(void **state)
 {
   const float p[] = {0.5f, 0.5f, 0.25f, 0.9f}, y[] = {1, 0, 0, 1};
-  const int64_t g[] = {7, 7, 7, -1}; /* the second group has one class */
+  const int64_t g[] = {7, 7, 7, -1}; /* all samples of the second group have the same class */
   TrsGroupMetrics metrics = create(MPI_COMM_WORLD, 0);
   TrsGroupValues v;
 
@@ -217,7 +222,7 @@ static void test_tie_by_hand(void **state)
   assert_petsc_ok(TrsGroupMetricsDestroy(&metrics));
 }
 
-/* If no group counts, the metrics are NaN, and the numbers of groups show why. */
+/* If no group counts, the metrics are NaN, and the numbers of groups show the reason. */
 static void test_no_meaning(void **state)
 {
   const float p[] = {0.5f, 0.25f}, y[] = {0, 0};
@@ -238,7 +243,7 @@ static void test_no_meaning(void **state)
   assert_true(v.n_at == 0 && v.n_groups == 0);
 }
 
-/* A window keeps the last samples. */
+/* A window has only the last samples. */
 static void test_window(void **state)
 {
   TrsGroupMetrics window = create(MPI_COMM_WORLD, 10 * trs_size()), last = create(MPI_COMM_WORLD, 0);

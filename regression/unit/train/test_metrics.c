@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Values by hand or by definition (all pairs for AUC). The values do not depend on the samples'
-  distribution over the ranks.
+  Compares metrics with values by hand or by definition (all pairs for AUC). The values do not
+  depend on how the samples are distributed over ranks.
 */
 #include "core/random.h"
 #include "train/metrics/metrics.h"
@@ -13,7 +13,7 @@
 
 enum { N = 500 };
 
-/* Add the samples i with owner(i) = this rank, in two calls. */
+/* Add the samples i for which owner(i) is this rank, in two calls. */
 static void compute_kind(const TrsMetricKind *kind, int n, const float *p, const float *y, const float *w,
                          int spread, TrsMetricValues *values)
 {
@@ -32,7 +32,7 @@ static void compute_kind(const TrsMetricKind *kind, int n, const float *p, const
   assert_petsc_ok(TrsMetricsAdd(metrics, m / 2, mine[0], mine[1], w ? mine[2] : NULL));
   assert_petsc_ok(
       TrsMetricsAdd(metrics, m - m / 2, mine[0] + m / 2, mine[1] + m / 2, w ? mine[2] + m / 2 : NULL));
-  for (int i = 0; i < m; i++) { /* each task's losses are a column */
+  for (int i = 0; i < m; i++) { /* the losses of each task are a column */
     const double losses[] = {100.0, 0.5, 100.0, (double)mine[0][i] - 0.5 + 0.1 * (double)mine[2][i]};
 
     TrsMetricsAddLosses(metrics, kind->exact ? 2 : 1, losses + 1, 2);
@@ -49,8 +49,8 @@ static void compute(int n, const float *p, const float *y, const float *w, int s
 }
 
 /*
-  Four samples by hand: p .9 .6 .4 .1, y 1 0 1 0. 3 of 4 pairs are in order, and p >= 0.5 is right
-  twice.
+  Four samples by hand: p .9 .6 .4 .1, y 1 0 1 0. 3 of 4 pairs are in order, and the prediction p >=
+  0.5 is right twice.
 */
 static void test_by_hand(void **state)
 {
@@ -76,8 +76,9 @@ static void test_by_hand(void **state)
 }
 
 /*
-  AUC is the weighted share of pairs (positive, negative) in order; ties count half. Predictions on
-  a grid of 1/64 have many ties. Numbers outside [0, 1] are ordered as well, and -0 equals 0.
+  AUC is the weighted fraction of pairs (positive, negative) that are in order. A pair with equal
+  predictions counts as one half. Predictions on a grid of 1/64 have many such pairs. Predictions
+  outside [0, 1] are ordered as well, and -0 equals 0.
 */
 static void test_auc_by_pairs(void **state)
 {
@@ -113,8 +114,8 @@ static void test_auc_by_pairs(void **state)
 }
 
 /*
-  Precision at each distinct prediction, times the share of positive samples there, as in
-  scikit-learn's average_precision_score.
+  The sum over distinct predictions of the precision there times the fraction of positive samples
+  with this prediction, as in scikit-learn's average_precision_score.
 */
 static double average_precision(int n, const float *p, const float *y, const float *w)
 {
@@ -136,8 +137,8 @@ static double average_precision(int n, const float *p, const float *y, const flo
 }
 
 /*
-  AUPRC by its definition, for predictions where 1000 bins are inaccurate: few positive samples, and
-  predictions that are close or equal. By hand, scikit-learn's example p .1 .4 .35 .8, y 0 0 1 1
+  AUPRC by its definition, for predictions for which 1000 bins are inaccurate: few positive samples,
+  and predictions that are close or equal. By hand, scikit-learn's example p .1 .4 .35 .8, y 0 0 1 1
   gives 0.8333. Without weights, all samples on one rank give the same bits.
 */
 static void test_auprc_by_definition(void **state)
@@ -172,7 +173,10 @@ static void test_auprc_by_definition(void **state)
   }
 }
 
-/* One class only, all predictions equal, no samples at all, or all weights zero. */
+/*
+  Test samples of only one class, equal predictions, no samples at all, and weights that are all
+  zero.
+*/
 static void test_degenerate(void **state)
 {
   static const float p[] = {0.25f, 0.5f, 0.25f}, ones[] = {1.0f, 1.0f, 1.0f}, equal[] = {0.5f, 0.5f, 0.5f},
@@ -208,9 +212,9 @@ static void test_degenerate(void **state)
 }
 
 /*
-  With exact sums, the values have the same bits in any order and on any ranks. They agree with
-  other sums up to rounding. Labels are soft, numbers, or hits of a class. Weights span 18 decades,
-  and predictions have ties.
+  With exact sums, the values have the same bits in any order and on any ranks. They differ from
+  other sums only by rounding. Labels are probabilities, numbers, or classes. Weights extend over 18
+  decades, and some predictions are equal.
 */
 static void test_exact(void **state)
 {
@@ -244,7 +248,7 @@ static void test_exact(void **state)
       compute_kind(&plain, N, p, y, weighted ? w : NULL, 1, &other);
       assert_memory_equal(&one, &spread, offsetof(TrsMetricValues, groups));
       assert_memory_equal(&one, &turned, offsetof(TrsMetricValues, groups));
-      assert_true(one.loss != other.loss); /* the other kind got different losses */
+      assert_true(one.loss != other.loss); /* the metrics of the other kind got different losses */
       if (labels[k] == TRS_LABEL_CLASS) assert_close(one.accuracy, other.accuracy, 0.0, 1e-12);
       if (labels[k] != TRS_LABEL_CLASS) assert_close(one.ctr, other.ctr, 0.0, 1e-12);
       if (labels[k] != TRS_LABEL_CLASS) assert_close(one.mse, other.mse, 0.0, 1e-12);

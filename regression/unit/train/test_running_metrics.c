@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Windowed and lifetime metrics against TorchRec's (golden train/units_running_metrics.h5,
+  Compares windowed and lifetime metrics with TorchRec (golden train/units_running_metrics.h5,
   tools/record_metrics_peer.py).
 */
 #include "golden_h5.h"
@@ -99,7 +99,8 @@ static void test_torchrec(void **state)
 }
 
 /*
-  Saved for all ranks and loaded again, the lifetime values continue unchanged. The window is empty.
+  Metrics are saved for all ranks and loaded again. Then the lifetime values continue unchanged, and
+  the window is empty.
 */
 static void test_save_and_load(void **state)
 {
@@ -135,16 +136,18 @@ static void test_save_and_load(void **state)
   assert_int_equal(resumed.lifetime.n_samples, 60 * trs_size());
   assert_close(resumed.lifetime.ne, whole.lifetime.ne, 1e-14, 0.0);
   assert_close(resumed.lifetime.calibration, 1.5 / 2.0, 1e-14, 0.0);
-  /* 8 steps of each run are not counted; a step takes a second */
+  /* the first 8 steps of each run are not counted; a step takes a second */
   assert_close(whole.attempt_throughput, 3.0 * trs_size(), 1e-12, 0.0);
   assert_close(resumed.lifetime_throughput, 3.0 * trs_size(), 1e-12, 0.0);
-  assert_true(isnan(whole.window_throughput)); /* throughput is unknown with the first values */
-  copy[3] = -1e20;                             /* the cross entropy, for labels outside [0, 1] */
+  /* with the first values, throughput is still unknown */
+  assert_true(isnan(whole.window_throughput));
+  /* the cross entropy, which can be negative for labels outside [0, 1] */
+  copy[3] = -1e20;
   assert_petsc_ok(TrsRunningMetricsLoad(two, "file", n, copy));
   copy[3] = (double)NAN;
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
   copy[3] = 1.0;
-  copy[0] = -1.0; /* number of samples */
+  copy[0] = -1.0; /* this is the number of samples */
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
   copy[0] = 1e17;
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
@@ -154,7 +157,7 @@ static void test_save_and_load(void **state)
 }
 
 /*
-  Add a rank's part of batches of unequal size. The part may be empty, and some samples have no
+  Add this rank's part of batches of unequal size. The part may be empty, and some samples have no
   label.
 */
 static void add_shared(TrsRunningMetrics metrics, int n, int size, int rank, int step)
@@ -178,7 +181,7 @@ static void add_shared(TrsRunningMetrics metrics, int n, int size, int rank, int
 
 /*
   Save the window of `one`, which has 100 samples, and load it into `two`. `other` refuses numbers
-  that are not a window.
+  that are not a valid window.
 */
 static void check_window(TrsRunningMetrics one, TrsRunningMetrics two, TrsRunningMetrics other)
 {
@@ -186,7 +189,8 @@ static void check_window(TrsRunningMetrics one, TrsRunningMetrics two, TrsRunnin
   int n, used;
 
   assert_petsc_ok(TrsRunningMetricsSaveWindow(one, 301, &n, &numbers));
-  assert_int_equal(n, trs_rank() == 0 ? 2 : 0); /* too large, hence empty */
+  /* the window is too large, so an empty window is saved */
+  assert_int_equal(n, trs_rank() == 0 ? 2 : 0);
   assert_petsc_ok(TrsRunningMetricsSaveWindow(one, 302, &n, &numbers));
   assert_int_equal(n, trs_rank() == 0 ? 302 : 0);
   if (trs_rank() == 0) memcpy(copy, numbers, sizeof(copy));
@@ -207,9 +211,9 @@ static void check_window(TrsRunningMetrics one, TrsRunningMetrics two, TrsRunnin
 }
 
 /*
-  With exact sums, the window has the last samples of all ranks, and all values have a single rank's
-  bits. The same holds for the lifetime of a training that was saved and loaded. A file without
-  exact sums continues from the rounded sums.
+  With exact sums, the window has the last samples of all ranks, and all values have the same bits
+  as on a single rank. The same is true for the lifetime values of a training that was saved and
+  loaded. If a file has no exact sums, the training continues from the rounded sums.
 */
 static void test_exact(void **state)
 {
@@ -226,7 +230,7 @@ static void test_exact(void **state)
   assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &kind, NULL, 100, &resumed));
   assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &kind, NULL, 100, &old));
   for (int step = 1; step <= 40; step++) {
-    const int batch = step % 4 ? 33 : 1; /* a single sample is on the last rank */
+    const int batch = step % 4 ? 33 : 1; /* if a batch has only one sample, the last rank has it */
 
     add_shared(all, batch, trs_size(), trs_rank(), step);
     add_shared(alone, batch, 1, 0, step);
@@ -244,7 +248,7 @@ static void test_exact(void **state)
         assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
         exact[i] = 0.5;
         assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
-        exact[i] = -0x1p31; /* a digit below the lowest place, or a digit that is too large */
+        exact[i] = -0x1p31; /* a digit below the lowest position, or a digit that is too large */
         if (i % 9 != 2 && i % 9 != 4)
           assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
         exact[i] = keep;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /*
-  The conditions under which a part of a step is captured, replayed or run directly, and the order
-  of work between its graphs. The device's only operations are copies, and its graphs are lists of
-  copies.
+  Tests when a part of a step is captured, replayed or run directly, and the order of work between
+  the graphs of a part. The only operations of the test's device are copies, and its graphs are
+  lists of copies.
 */
 #include "core/options/options.h"
 #include "train/step_graphs.h"
@@ -25,7 +25,7 @@ struct TrsGraphImpl {
 };
 
 static struct {
-  TrsGraph captured; /* NULL: copies are made immediately */
+  TrsGraph captured; /* if NULL, copies are made immediately */
   int n_graphs, n_launches, n_alive;
   int64_t releases;
 } device;
@@ -104,7 +104,7 @@ static TrsDeviceOps device_of_copies(void)
   return ops;
 }
 
-/* Work that makes one copy. */
+/* A piece of work, which makes one copy. */
 typedef struct {
   int n_calls;
   float from, to;
@@ -118,7 +118,7 @@ static PetscErrorCode work(void *context)
   return copy(&w->to, &w->from, (int64_t)sizeof(w->from), NULL);
 }
 
-/* Run a part and check its result. Return whether its work was called. */
+/* Run a part and check its result. Returns true if its work was called. */
 static int calls_work(TrsStepGraphs graphs, int slot, TrsStepPart part, TrsStepArguments arguments, Work *w)
 {
   const int before = w->n_calls;
@@ -130,8 +130,8 @@ static int calls_work(TrsStepGraphs graphs, int slot, TrsStepPart part, TrsStepA
 }
 
 /*
-  A part is captured the third time in a row. After other arguments, other slots or released memory,
-  it runs directly or is captured again.
+  A part is captured when it runs for the third time in a row. If its arguments or slot change, or
+  if memory was released, it runs directly or is captured again.
 */
 static void test_meetings(void **state)
 {
@@ -151,22 +151,22 @@ static void test_meetings(void **state)
   assert_int_equal(device.n_graphs, 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 0);
   assert_int_equal(device.n_launches, 2);
-  /* each slot and part has a graph */
+  /* each pair of slot and part has its own graph */
   assert_int_equal(calls_work(graphs, 1, TRS_PART_FORWARD_OVER, full, &w[1]), 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_BACKWARD_DENSE, full, &w[1]), 1);
-  /* a smaller last batch keeps the graph */
+  /* a last batch that is smaller does not remove the graph */
   for (int epoch = 0; epoch < 4; epoch++) {
     assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, last, &w[0]), 1);
     assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 0);
   }
   assert_int_equal(device.n_graphs, 1);
-  /* repeated arguments are captured and replace the old graph */
+  /* if the new arguments repeat, they are captured and replace the old graph */
   for (int i = 0; i < 3; i++) assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 0);
   assert_int_equal(device.n_graphs, 2);
   assert_int_equal(device.n_alive, 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 1);
-  /* any graph may use the released memory */
+  /* the released memory may be used by any graph */
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 0);
   device.releases++;
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 1);
@@ -178,7 +178,10 @@ static void test_meetings(void **state)
   assert_int_equal(calls_work(NULL, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 1);
 }
 
-/* Each slot's numbers reach the device with the parts that copy them, both by work and by graph. */
+/*
+  The parts that copy a slot's numbers bring them to the device, whether their work is called or
+  their graph is launched.
+*/
 static void test_numbers(void **state)
 {
   const TrsDeviceOps ops = device_of_copies();
@@ -208,7 +211,7 @@ static void test_numbers(void **state)
   assert_petsc_ok(TrsStepGraphsDestroy(&graphs));
 }
 
-/* A backward pass that computes the gradients range by range. */
+/* A backward that computes the gradients range by range. */
 typedef struct {
   TrsStepGraphs graphs;
   float *grads, *made;
@@ -250,9 +253,9 @@ static TrsDenseAllreduce make_allreduce(TrsCommGroups *groups, TrsOptions *optio
 }
 
 /*
-  Buckets of 80 floats start when the second, the third and the last range are complete. Hence
-  several ranks have three graphs. The sums are the step's gradients, by hand: rank r has r + 1
-  times the step.
+  The buckets of 80 floats are sent when the second, the third and the last range are complete. So
+  with several ranks there are three graphs. The expected sums are computed by hand: each gradient
+  of rank r is r + 1 times the step.
 */
 static void test_buckets(void **state)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /*
-  TorchRec's metrics of one task (golden units_metrics.h5), to 1e-6. Samples are distributed over
-  the ranks in batches of the group's batch_size.
+  Compares metrics of one task with TorchRec (golden units_metrics.h5), with tolerance 1e-6. Samples
+  are distributed over the ranks in batches of the group's batch_size.
 */
 #include "golden_h5.h"
 #include "train/metrics/metrics.h"
 #include "trs_test.h"
 
 /*
-  If labels of equal predictions differ, TorchRec's AUC depends on its sort's order. Ours counts
-  such pairs half.
+  True if samples with equal predictions have different labels. Then TorchRec's AUC depends on the
+  order of its sort. Our AUC counts each pair of such samples as one half.
 */
 static int has_mixed_ties(int64_t n, const float *p, const float *y)
 {
@@ -67,7 +67,8 @@ static void one_group(hid_t group, const char *name, void *context)
   compute(PETSC_FALSE, n, batch_size, p, y, w, &binned);
   check(group, name, "ne", values.ne, n_checked);
   check(group, name, "unweighted_ne", unweighted.ne, n_checked);
-  check(group, name, "auprc", binned.auprc, n_checked); /* the lifetime value, with 1000 bins */
+  /* the lifetime value, which uses 1000 bins */
+  check(group, name, "auprc", binned.auprc, n_checked);
   check(group, name, "accuracy", values.accuracy, n_checked);
   check(group, name, "calibration", values.calibration, n_checked);
   check(group, name, "ctr", values.ctr, n_checked);
