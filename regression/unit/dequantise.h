@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Convert quantised rows (compute/quant.h) to floats, q * scale + bias. Tests compare lookups in
-  quantised tables with them.
+  Converts quantised rows (compute/quant.h) to floats: q * scale + bias. Tests compare lookups in
+  quantised tables with these floats.
 */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden files (HDF5) for unit tests: visit all groups of a file, and read data sets and attributes
+  Golden files (HDF5) for unit tests: visit all groups of a file, and read datasets and attributes
   by name.
 
     hid_t file = golden_open("units_kjt.h5");
@@ -32,7 +32,7 @@ static inline void golden_close(hid_t file)
   assert_true(H5Fclose(file) >= 0);
 }
 
-/* Test whether a path exists below the group. Each part of the path is looked up. */
+/* True if a path exists below the group. Each part of the path is checked. */
 static inline int golden_has(hid_t group, const char *path)
 {
   char part[256];
@@ -49,8 +49,8 @@ static inline int golden_has(hid_t group, const char *path)
 }
 
 /*
-  Read a whole data set into a new array of n elements of memory_type. shape (or NULL) receives its
-  first two extents, 1 for missing ones.
+  Read a whole dataset into a new array of n elements of memory_type. If shape is not NULL, it gets
+  the first two extents. A missing extent is 1.
 */
 static inline void *golden_read(hid_t group, const char *path, hid_t memory_type, int64_t *n,
                                 int64_t shape[2])
@@ -66,7 +66,7 @@ static inline void *golden_read(hid_t group, const char *path, hid_t memory_type
   rank = H5Sget_simple_extent_dims(space, extent, NULL);
   assert_true(rank >= 0);
   for (int i = 0; i < rank; i++) count *= (int64_t)extent[i];
-  data = calloc((size_t)count + 1, H5Tget_size(memory_type)); /* not NULL if count is 0 */
+  data = calloc((size_t)count + 1, H5Tget_size(memory_type)); /* not NULL even if count is 0 */
   assert_non_null(data);
   if (count > 0 && H5Dread(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
     fail_msg("cannot read %s", path);
@@ -104,7 +104,7 @@ static inline uint8_t *golden_bytes(hid_t group, const char *path, int64_t *n)
   return (uint8_t *)golden_read(group, path, H5T_NATIVE_UINT8, n, NULL);
 }
 
-/* A list of strings, each in 64 bytes. */
+/* Read a list of strings, with 64 bytes for each. */
 static inline char (*golden_strings(hid_t group, const char *path, int64_t *n))[64]
 {
   hid_t dataset = H5Dopen2(group, path, H5P_DEFAULT), type;
@@ -130,7 +130,7 @@ static inline int golden_has_attribute(hid_t group, const char *name)
   return H5Aexists(group, name) > 0;
 }
 
-/* A number, or `missing` if the attribute does not exist. */
+/* Read a number. If the attribute does not exist, return `missing`. */
 static inline double golden_number(hid_t group, const char *name, double missing)
 {
   double value = missing;
@@ -143,7 +143,7 @@ static inline double golden_number(hid_t group, const char *name, double missing
   return value;
 }
 
-/* An array of integers. The caller must free() it. */
+/* Read an array of integers. The caller must free() it. */
 static inline int64_t *golden_attribute_int64(hid_t group, const char *name, int64_t *n)
 {
   hid_t attribute = H5Aopen(group, name, H5P_DEFAULT), space;
@@ -159,7 +159,7 @@ static inline int64_t *golden_attribute_int64(hid_t group, const char *name, int
   return value;
 }
 
-/* A string attribute of fixed or variable length, or "" if it does not exist. */
+/* Read a string attribute of fixed or variable length. The text is "" if it does not exist. */
 static inline void golden_string(hid_t group, const char *name, char *text, size_t n)
 {
   hid_t attribute, type;
@@ -184,7 +184,7 @@ static inline void golden_string(hid_t group, const char *name, char *text, size
 
 typedef void (*golden_visitor)(hid_t group, const char *name, void *context);
 
-/* Call visit for each group directly below `parent`, in order of name. */
+/* Call visit for each group directly below `parent`, in the order of their names. */
 static inline void golden_for_each_group(hid_t parent, golden_visitor visit, void *context)
 {
   H5G_info_t info;

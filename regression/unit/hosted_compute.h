@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Every backend's kernels for tests whose data is in host memory. A wrapper copies arrays to the
-  device before each call, and back after it.
+  Makes the kernels of every backend usable for tests whose data is in host memory. A wrapper copies
+  arrays to the device before each call, and back after the call.
 
     for (int i = 0; (compute = trs_hosted(i)); i++) test_with(compute);
 
-  The first backend is the CPU's own table. The others are this build's backends whose device exists
-  on this machine. A wrapper marks each array of its call with IN() or OUT() and its size in bytes.
-  AFTER() makes the call, copies the OUT arrays back and frees all copies.
+  The first backend is the CPU, without wrappers. The other backends are those of this build whose
+  device exists on this machine. A wrapper marks each array of its call with IN() or OUT() and its
+  size in bytes. AFTER() makes the call, copies the OUT arrays back and frees all copies.
 */
 #pragma once
 
@@ -22,17 +22,17 @@ enum { HOSTED_COPIES = 512, HOSTED_TABLES = 64 };
 static const TrsDeviceOps *hosted_device;
 static const TrsComputeOps *hosted_ops;
 
-/* The device copies of the current call. */
+/* The device copies of the arrays of the current call. */
 static struct {
   void *copy;
-  void *host; /* the array to copy back to, or NULL */
+  void *host; /* the array to which it is copied back, or NULL */
   int64_t bytes;
 } hosted_copies[HOSTED_COPIES];
 static int n_hosted_copies;
 
 /*
-  Copy host memory to the device; NULL stays NULL. Arrays that a kernel only writes are copied too,
-  so that a test detects if the kernel changed memory that it must not change.
+  Copy host memory to the device. NULL stays NULL. Arrays that a kernel only writes are copied as
+  well, so that a test detects if the kernel changes memory that it must not change.
 */
 static void *hosted_copy(const void *host, int64_t bytes, PetscBool back)
 {
@@ -52,7 +52,7 @@ static void *hosted_copy(const void *host, int64_t bytes, PetscBool back)
 #define IN(host, bytes)  ((__typeof__(host))hosted_copy(host, bytes, PETSC_FALSE))
 #define OUT(host, bytes) ((__typeof__(host))hosted_copy(host, bytes, PETSC_TRUE))
 
-/* Copy the OUT arrays back and free all copies. Return the call's code. */
+/* Copy the OUT arrays back and free all copies. Returns the code of the call. */
 static PetscErrorCode hosted_after(PetscErrorCode code)
 {
   for (int i = 0; i < n_hosted_copies; i++) {
@@ -105,7 +105,7 @@ static PetscErrorCode hosted_permute_blocks(TrsStream stream, TrsWorkspace works
   PetscCall(hosted_after(
       hosted_ops->permute_blocks(stream, workspace, n_in, block_begin, n_out, permutation, &from, &to)));
   out->n_bags = to.n_bags;
-  out->n_values = n_values; /* a device leaves this to the caller */
+  out->n_values = n_values; /* on a device the caller sets this */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -137,7 +137,7 @@ static PetscErrorCode hosted_unique(TrsStream stream, TrsWorkspace workspace, in
 
 /* --- bags that samples share --- */
 
-/* Number of blocks or lists that a call names. */
+/* The number of blocks or lists that a call uses. */
 static int64_t hosted_blocks(int n, const int *block)
 {
   int most = -1;
@@ -165,7 +165,7 @@ static PetscErrorCode hosted_unique_bags(TrsStream stream, TrsWorkspace workspac
                     OUT(inverse, n_features * lists->batch * 8)));
 }
 
-/* out->n_values: the number of ids that fit in `out`. */
+/* out->n_values is the number of ids that fit in `out`. */
 static PetscErrorCode hosted_take_bags(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
                                        const int *list, const TrsBagLists *lists, const TrsJagged *in,
                                        TrsJagged *out, int64_t *limits)
@@ -192,7 +192,7 @@ static PetscErrorCode hosted_pad_offsets(TrsStream stream, TrsWorkspace workspac
 
 /* --- sequences and positions --- */
 
-/* Copy bags. n_rows: the number of rows that they use. */
+/* Copy bags to the device. n_rows gets the number of rows that they use. */
 static TrsSequenceBags hosted_bags(const TrsSequenceBags *bags, int64_t *n_rows)
 {
   const int64_t n = bags->offsets[bags->batch];
@@ -273,7 +273,7 @@ typedef struct {
   TrsTbeInput input;
 } TrsHostedTbe;
 
-/* Number of floats in an optimizer's state s; 0 if the optimizer has no such state. */
+/* Number of floats in state s of an optimizer. It is 0 if the optimizer has no such state. */
 static int64_t hosted_state_floats(const TrsTbeTable *table, const TrsSparseOptimizerArgs *args, int s)
 {
   if (!args || !table->state[s]) return 0;
@@ -289,7 +289,7 @@ static int64_t hosted_table_bytes(const TrsTbeTable *table)
   return table->rows * table->stride * (TrsDTypeBits(table->dtype) > 8 ? TrsDTypeBytes(table->dtype) : 1);
 }
 
-/* Copy a table; with an optimizer, also copy it back. */
+/* Copy a table to the device. With an optimizer, also copy it back after the call. */
 static TrsTbeTable hosted_table(const TrsTbeTable *host, const TrsSparseOptimizerArgs *args)
 {
   TrsTbeTable copy = *host;
@@ -435,7 +435,9 @@ static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace work
 
 /* --- matrices --- */
 
-/* Bytes from the first number of the columns to the last, including the gaps between rows. */
+/*
+  Number of bytes from the first to the last number of the columns, including the gaps between rows.
+*/
 static int64_t hosted_columns_bytes(TrsMatrix matrix, int64_t rows, int64_t cols)
 {
   return rows > 0 ? ((rows - 1) * matrix.stride + cols) * TrsDTypeBytes(matrix.type) : 0;
@@ -455,7 +457,7 @@ static PetscErrorCode hosted_copy_columns(TrsStream stream, int64_t rows, int n,
     there[i].to.data = hosted_copy(c->to.data, hosted_columns_bytes(c->to, rows, c->cols), PETSC_FALSE);
   }
   PetscCall(hosted_ops->copy_columns(stream, rows, n, there));
-  /* copied row by row, because the rows of two copies may interleave */
+  /* rows are copied one by one, because the rows of two copies may alternate in memory */
   for (int i = 0; i < n; i++) {
     const TrsColumnCopy *c = &copy[i];
     const int64_t size = TrsDTypeBytes(c->to.type), row_bytes = c->to.stride * size;
@@ -468,7 +470,7 @@ static PetscErrorCode hosted_copy_columns(TrsStream stream, int64_t rows, int n,
   PetscFunctionReturn(hosted_after(PETSC_SUCCESS));
 }
 
-/* Bytes to the end of the last of n rows. */
+/* Number of bytes up to the end of the last of n rows. */
 static int64_t hosted_rows_bytes(int64_t n, int64_t row_bytes, int64_t stride, const int64_t *index)
 {
   int64_t last = n - 1;
@@ -508,7 +510,7 @@ static PetscErrorCode hosted_sum_matrices(TrsStream stream, int n_parts, const f
                      OUT(to, rows > 0 ? ((rows - 1) * to_stride + cols) * 4 : 0), to_stride));
 }
 
-/* All columns must be in one matrix, and the first of them begins it. */
+/* All columns must be in one matrix, and the first of them must begin it. */
 static PetscErrorCode hosted_divide_columns(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
 {
   TrsMeanColumns there[HOSTED_COPIES];
@@ -538,7 +540,7 @@ static PetscErrorCode hosted_clamp_matrix(TrsStream stream, int64_t rows, int64_
                      stride));
 }
 
-/* The kernels that have a wrapper above. */
+/* All kernels that have a wrapper above. */
 #define HOSTED_KERNELS(X) \
   X(offsets) \
   X(permute_blocks) \
@@ -568,7 +570,10 @@ static PetscErrorCode hosted_clamp_matrix(TrsStream stream, int64_t rows, int64_
   X(divide_columns) \
   X(clamp_matrix)
 
-/* The i-th backend that can run here, or NULL after the last one. Valid until the next call. */
+/*
+  The i-th backend that can run on this machine, or NULL after the last one. Valid until the next
+  call.
+*/
 static const TrsComputeOps *trs_hosted(int i)
 {
   static TrsComputeOps table;

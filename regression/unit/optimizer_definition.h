@@ -20,8 +20,8 @@ static inline double definition_norm(int n, const double *x)
 }
 
 /*
-  adam, lamb and their partial forms update the moments m and v; w moves along m^ / (sqrt(v^) + eps)
-  + decay * w.
+  adam, lamb and their partial forms update the moments m and v. Then w moves along m^ / (sqrt(v^) +
+  eps) + decay * w.
 */
 static inline void step_moments(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g, double *m,
                                 double *v)
@@ -38,12 +38,15 @@ static inline void step_moments(const TrsSparseOptimizerArgs *a, int D, double *
     r[d] = m[d] / (1.0 - pow(b1, t)) / (sqrt(v[partial ? 0 : d] / (1.0 - pow(b2, t))) + (double)a->eps) +
            (double)a->weight_decay * w[d];
   }
-  if (lamb) /* |r| = 0: no step */
+  if (lamb) /* a norm of 0 gives no step */
     rate = definition_norm(D, r) > 0.0 ? rate * definition_norm(D, w) / definition_norm(D, r) : 0.0;
   for (int d = 0; d < D; d++) w[d] -= rate * r[d];
 }
 
-/* One step of a row of width D: w, g [D]. The states m and v are [D], or one number for the row. */
+/*
+  One step of a row of width D, with w and g [D]. Each of the states m and v is [D], or one number
+  for the row.
+*/
 static inline void step_by_definition(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g,
                                       double *m, double *v)
 {
@@ -84,7 +87,7 @@ static inline void step_by_definition(const TrsSparseOptimizerArgs *a, int D, do
       m[d] = (double)a->beta2 * m[d] + (1.0 - (double)a->beta2) * g[d];
     }
     break;
-  case TRS_OPTIM_FTRL: /* z, n: m, v; sigma = (sqrt(n + g^2) - sqrt(n)) / alpha */
+  case TRS_OPTIM_FTRL: /* m is z and v is n; sigma = (sqrt(n + g^2) - sqrt(n)) / alpha */
     for (int d = 0; d < D; d++) {
       const double sigma = (sqrt(v[d] + g[d] * g[d]) - sqrt(v[d])) / lr, l1 = (double)a->l1;
       m[d] += g[d] - sigma * w[d];

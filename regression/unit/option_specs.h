@@ -35,12 +35,12 @@ static const TrsOptionSpec table_specs[] = {
     {"init_min", TRS_OPTION_REAL, NULL, NULL, NULL, NULL, "smallest initial weight"}};
 
 /*
-  Create options from a command line whose words are separated by single blanks. "|" stands for a
-  blank within a word.
+  Create options from a command line whose words are separated by single blanks. "|" means a blank
+  within a word.
 */
 static PetscErrorCode create_in(const TrsOptionGroup *const *from, const char *words, TrsOptions *options)
 {
-  static char text[4096]; /* the options keep pointers into this text */
+  static char text[4096]; /* static, because the options keep pointers into this text */
   char *argv[TRS_MAX_ARGUMENTS + 1];
   char program[] = "trshard";
   int argc = 0;

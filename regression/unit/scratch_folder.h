@@ -10,7 +10,7 @@
 
 #include "trs_test.h"
 
-static char folder[256], path[300]; /* paths of the folder and of its file run.h5 */
+static char folder[256], path[300]; /* the paths of the folder, and of a file run.h5 in it */
 
 static void make_folder(void **state)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Code that all unit tests share: cmocka with its headers in the right order, PETSc-aware
-  assertions, golden files, and the program's frame.
+  Code that all unit tests share: cmocka with its headers in the right order, assertions for PETSc's
+  error codes, golden files, and main().
 
     #include "trs_test.h"
     static void test_something(void **state) { (void)state; assert_petsc_ok(TrsX(...)); }
     TRS_TEST_MAIN(cmocka_unit_test(test_something), cmocka_unit_test(test_other))
 
-  If a test fails on a rank, the rank ends the job at the end of its group, so that the other ranks
-  do not wait for it.
+  If a test fails on a rank, this rank ends the job after its group of tests, so that the other
+  ranks do not wait for it.
 */
 #pragma once
 
 #include "core/error.h"
 #include "core/start.h"
 
-/* cmocka needs these four before its header */
+/* cmocka needs these four headers before its own header */
 /* clang-format off */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,12 +27,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Assert that the call succeeds; otherwise show its message. */
+/* Assert that the call succeeds. If it fails, show its message. */
 #define assert_petsc_ok(call) trs_assert_petsc((call), PETSC_SUCCESS, #call, __FILE__, __LINE__)
 
 /*
-  Assert that the call fails with this TRS_ERR_ code. Its message stays in TrsErrorMessage() until
-  the next assert_petsc_...
+  Assert that the call fails with this TRS_ERR_ code. TrsErrorMessage() keeps its message until the
+  next assert_petsc_...
 */
 #define assert_petsc_error(call, code) \
   do { \
@@ -49,7 +49,10 @@ static inline void trs_assert_petsc(PetscErrorCode found, PetscErrorCode expecte
   _fail(file, line);
 }
 
-/* Absolute and relative tolerance: |found - expected| <= atol + rtol * |expected|. */
+/*
+  Assert that |found - expected| <= atol + rtol * |expected|, with an absolute and a relative
+  tolerance.
+*/
 #define assert_close(found, expected, atol, rtol) \
   trs_assert_close((double)(found), (double)(expected), (atol), (rtol), #found, __FILE__, __LINE__)
 
@@ -59,7 +62,7 @@ static inline void trs_assert_close(double found, double expected, double atol, 
   double difference = found > expected ? found - expected : expected - found;
   double size = expected < 0 ? -expected : expected;
 
-  if (difference <= atol + rtol * size) return; /* false for NaN */
+  if (difference <= atol + rtol * size) return; /* this comparison is false for NaN */
   print_error("%s is %.17g, expected %.17g\n", what, found, expected);
   _fail(file, line);
 }
@@ -81,8 +84,8 @@ static inline int trs_size(void)
 }
 
 /*
-  Path of a golden file, in $TRSHARD_GOLDEN or else in the project's golden/<folder>. The text is
-  valid until the 4th next call.
+  Path of a golden file in $TRSHARD_GOLDEN if this is set, and in the project's golden/<folder> if
+  not. The text is valid until the 4th call after this one.
 */
 static inline const char *trs_golden_in(const char *folder, const char *file)
 {
@@ -99,15 +102,15 @@ static inline const char *trs_golden_in(const char *folder, const char *file)
   return path[next];
 }
 
-/* trs_golden("units_kjt.h5") */
+/* For example trs_golden("units_kjt.h5"). */
 static inline const char *trs_golden(const char *file)
 {
   return trs_golden_in("runtime", file);
 }
 
 /*
-  The frame of a test program: start, run, stop. The exit status is 0 if all tests passed on all
-  ranks.
+  The main() of a test program: it starts the program, runs the tests and stops. The exit status is
+  0 if all tests passed on all ranks.
 */
 #define TRS_TEST_MAIN(...) \
   int main(int argc, char **argv) \
