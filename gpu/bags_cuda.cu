@@ -145,8 +145,8 @@ static __global__ void first_flags_kernel(UniqueJob job, int32_t *flags)
 }
 
 /*
-  before [n_bags + 1]: number of bags before each bag that are the first of their kind in their
-  feature.
+  before [n_bags + 1]: before[i] counts the bags before bag i that have no equal bag before them in
+  their feature.
 */
 static __global__ void list_bags_kernel(UniqueJob job, const int64_t *before, TrsBagLists lists,
                                         int64_t *inverse)

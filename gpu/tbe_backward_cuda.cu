@@ -73,8 +73,8 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
   Shared memory holds one row's gradient for each group of lanes in the thread block, and twice as
   many floats if the optimizer needs `scratch`. Each lane uses only its own columns.
 
-  Most of the time goes into a row's chain of dependent loads. So each load starts as soon as its
-  address is known: the next run is loaded together with this run, and the row and its state are
+  A row's time is mostly the time of its chain of dependent loads. So each load starts as soon as
+  its address is known: the next run is loaded together with this run, and the row and its state are
   loaded before the gradients. A run's table is nearly always the same as for the group's previous
   run.
 */

@@ -6,12 +6,12 @@
 
   An occurrence is an id in a bag. Its key is the index of its row among all rows of the call's
   tables. Occurrences are sorted stably by key, so all occurrences of a row are adjacent, in the
-  order of the batch. They form a run. The sort moves the place of each gradient together with its
-  key. A run longer than TRS_SHORT_RUN is cut into about sqrt(length) pieces. The cuts depend only
-  on its length. Tables with the same type, alignment, width and optimizer form a class. They have
-  adjacent ranges of keys and share one launch. Only the class decides how columns are summed. So a
-  row's bits do not depend on other data in the call (-reproducible). The host never waits: only the
-  device knows the number of runs.
+  order of the batch. They form a run. The place of an occurrence tells where its gradient lies. The
+  sort moves it together with the key. A run longer than TRS_SHORT_RUN is cut into about
+  sqrt(length) pieces. The cuts depend only on its length. Tables with the same type, alignment,
+  width and optimizer form a class. They have adjacent ranges of keys and share one launch. Only the
+  class decides how columns are summed. So a row's bits do not depend on other data in the call
+  (-reproducible). The host never waits: only the device knows the number of runs.
 
   All of this depends only on the ids. So it can be done on another stream before the gradients
   exist. A TrsTbeOccurrences keeps the result (compute/tbe.h).

@@ -429,7 +429,8 @@ static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choic
 /*
   Steps repeat their products. So the needed choice is usually the next one after the choice used
   last. A new shape gets a new choice. Its algorithms are timed when the shape occurs for the second
-  time: products of sequences have other shapes in every step and occur once.
+  time: products of sequences have different shapes in every step, and most of these shapes occur
+  only once.
 */
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found)

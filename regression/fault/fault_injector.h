@@ -33,9 +33,9 @@ int fault_disarm(void);
 /*
   fault_strikes - Count one call of the function with this name.
 
-  In:     path     of the file; or NULL if the call has no file
-  Returns 0: continue; 1: fail, errno is set; 2: process half of the bytes, then call
-  fault_after_half()
+  In:     path  path of the file, or NULL if the call has no file
+  Returns 0 if the call must continue, 1 if it must fail (errno is set), and 2 if it must process
+  half of the bytes and then call fault_after_half()
 */
 int fault_strikes(const char *function, const char *path);
 

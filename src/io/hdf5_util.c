@@ -63,7 +63,7 @@ static PetscErrorCode start_hdf5(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open without blocking, so that a FIFO or a device can be told from a file. */
+/* Open without blocking, so that the function can distinguish a file from a FIFO or a device. */
 static PetscErrorCode open_regular(TrsHDF5File *file)
 {
   struct stat status;

@@ -136,7 +136,7 @@ static void test_reserved_memory(void **state)
   }
 }
 
-/* --- any order --- */
+/* --- operations in any order --- */
 
 typedef struct {
   float rows[TABLES][ROWS * DIM];
