@@ -18,7 +18,7 @@ enum { TRS_LENGTHS_THREADS = 64, TRS_PLACE_THREADS = 256, TRS_WARP = 32 };
 struct SamplesJob {
   TrsSamples samples;
   int n_features;
-  const TrsSampleFeature *feature; /* [n_features] */
+  const TrsSampleFeature *feature; /* [n_features] description of each feature */
   TrsJagged out;
   int64_t *from; /* [n_features, B] index of each bag's first id among the ids of the samples */
   int32_t *odd;  /* set to 1 if an id is invalid or a bag is too long */

@@ -40,7 +40,7 @@ struct UniqueJob {
   int64_t batch, n_bags;
   const int32_t *feature; /* [features] index of each feature, which is a bag block of the input */
   TrsJagged in;
-  uint64_t *hash;      /* [n_bags] */
+  uint64_t *hash;      /* [n_bags] hash of each bag */
   uint32_t *table;     /* [features, slots] lowest sample that has the bag of each slot */
   uint64_t place_mask; /* number of slots - 1; the number is a power of 2 above the batch */
   uint32_t *place;     /* [n_bags] slot of each bag in its feature's table */
@@ -221,7 +221,8 @@ PetscErrorCode TrsUniqueBagsCuda(TrsStream stream, TrsWorkspace workspace, int n
 
 struct TakeJob {
   int n_out;
-  const int32_t *block, *list; /* [n_out] */
+  /* [n_out] bag block of the input, and list of its bags, for each bag block of out */
+  const int32_t *block, *list;
   TrsBagLists lists;
   TrsJagged in, out;
   /* [n_out + 1] first bag of each bag block of out; NULL if block j begins at bag j * batch */

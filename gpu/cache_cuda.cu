@@ -24,7 +24,7 @@ enum { TRS_CACHE_THREADS = 256, TRS_CACHE_COUNT_BITS = 40 };
 /* A table of the cache, on the device. The tables are in ascending order of their linear ids. */
 struct CacheTable {
   int64_t first; /* linear id of the table's first row */
-  char *weight;  /* host memory */
+  char *weight;  /* the table's rows, in host memory */
   int64_t stride_bytes, row_bytes;
 };
 

@@ -27,7 +27,7 @@ enum {
   TRS_DOT_SHARED_BYTES = 48 << 10 /* available on every GPU without an opt-in */
 };
 
-/* Sizes of a call. */
+/* Sizes of a call of the dot interaction. */
 struct Dot {
   int64_t batch;
   int n, D, copied, n_zeros;
@@ -36,7 +36,7 @@ struct Dot {
     adjacent vectors are in different banks.
   */
   int pitch;
-  int tiles;   /* n / 4, rounded up */
+  int tiles;   /* number of tiles along a side: n / 4, rounded up */
   int samples; /* number of samples on which a thread block works at a time */
   int aligned; /* true if all vectors consist of aligned groups of four numbers */
 };

@@ -18,12 +18,10 @@ PetscErrorCode TrsOffsetsCuda(TrsStream stream, int64_t n, const int32_t *length
 
 /* --- permutation of bag blocks --- */
 
-/*
-  Bag blocks in the order of the result. first_bag is the block's first bag in the input; begin is
-  its first bag in the result.
-*/
+/* The bag blocks that the result has, in its order. */
 struct Blocks {
-  const int64_t *first_bag, *begin; /* [n], [n + 1] */
+  /* [n] first bag in the input; [n + 1] first bag in the result */
+  const int64_t *first_bag, *begin;
   int64_t n;
 };
 
@@ -277,7 +275,7 @@ static __device__ __forceinline__ uint64_t unique_key(int64_t id)
 struct UniqueIds {
   int64_t first, n;
   int n_tables;
-  const int64_t *begin; /* [n_tables + 1] */
+  const int64_t *begin; /* [n_tables + 1] index of each table's first value */
   const int64_t *values;
   uint64_t *key, *sorted_key; /* [n] */
   uint32_t *item, *sorted_item;

@@ -30,7 +30,7 @@ struct Unsorted {
   uint64_t *key;
   uint32_t *key_32; /* used instead of key if all keys fit in 32 bits */
   uint32_t *place;
-  uint64_t *scaled_place; /* as in Occurrences */
+  uint64_t *scaled_place; /* as in Occurrences.scaled_place */
 };
 
 /* --- keys --- */

@@ -50,10 +50,10 @@ struct Occurrences {
 
 /* The gradients of the occurrences, and the tables that they update. Device memory. */
 struct Gradients {
-  const void *grad; /* floats or bf16 */
+  const void *grad; /* array of floats or bf16 */
   int64_t stride;
   int32_t narrow;            /* 1 if grad has bf16, 0 if floats */
-  const int64_t *out_column; /* [features] */
+  const int64_t *out_column; /* [features] first column of each feature in the gradients */
   /*
     1 if all gradients are aligned to four numbers, in the tables whose rows are read 16 bytes at
     once
@@ -63,7 +63,7 @@ struct Gradients {
     [runs] location of each row, as in TrsTbeInput.locations; NULL if all rows are in their tables
   */
   int32_t *location;
-  float *sums; /* [pieces, sums_stride] */
+  float *sums; /* [pieces, sums_stride] sums of the pieces */
   int64_t sums_stride;
   const UpdateTable *table; /* [n_tables + 1] in key order */
   int n_tables;
@@ -81,14 +81,15 @@ struct UpdateClass {
 struct Backward {
   const TrsTbe *tbe;
   TrsTbeUse use;
-  UpdateTable *table;   /* [n_tables + 1] host */
+  UpdateTable *table;   /* [n_tables + 1] in host memory */
   int *place;           /* [n_tables] index of each of the call's tables in `table` */
   UpdateClass *classes; /* [n_classes] */
   int n_classes, widest;
   uint64_t end_key;
   uint64_t order;     /* hash (FNV-1a) of the tables' order and of the classes' first tables */
-  int64_t *class_run; /* device [n_classes + 1] */
-  int64_t *table_run; /* device [n_tables + 1], used for TRS_TBE_LISTS */
+  int64_t *class_run; /* [n_classes + 1] on the device: index of each class's first run */
+  /* [n_tables + 1] on the device: index of each table's first run, for TRS_TBE_LISTS */
+  int64_t *table_run;
   Occurrences o;
   Gradients g;
 };

@@ -171,7 +171,7 @@ static __device__ void step_adam_family(const Step &step, const GroupRow<DTYPE, 
   if (!lamb) return;
   const float r_norm = sqrtf(group_sum(r_sum, at.lanes, at.mask)),
               w_norm = sqrtf(group_sum(w_sum, at.lanes, at.mask));
-  lr = r_norm > 0.0f ? lr * (w_norm / r_norm) : 0.0f; /* a step of length 0 stays 0 */
+  lr = r_norm > 0.0f ? lr * (w_norm / r_norm) : 0.0f; /* if |r| is 0, there is no step */
   FOR_COLUMNS(col)
   {
     float w[COLUMNS];

@@ -83,7 +83,7 @@ PetscErrorCode TrsDatasetFileCheckLengths(TrsDatasetFile *file, int64_t max_byte
 /* From now on, convert ids to int64 when they are read, even if the file has int32. */
 void TrsDatasetFileWidenIds(TrsDatasetFile *file);
 
-TrsStamp TrsFileStamp(int fd); /* all zeros if there is no file */
+TrsStamp TrsFileStamp(int fd); /* The properties are all 0 if there is no file. */
 
 /*
   Rest closes the descriptor and HDF5's file. Wake opens them again. Any thread, not under the lock.

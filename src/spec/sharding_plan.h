@@ -9,11 +9,11 @@
 #include "spec/text.h"
 
 typedef struct {
-  int64_t hbm, ddr; /* bytes */
+  int64_t hbm, ddr; /* in bytes */
 } TrsStorage;
 
 typedef struct {
-  double fwd_compute, fwd_comms, bwd_compute, bwd_comms, prefetch_compute; /* ms */
+  double fwd_compute, fwd_comms, bwd_compute, bwd_comms, prefetch_compute; /* in ms */
 } TrsPerf;
 
 typedef struct {
@@ -59,7 +59,7 @@ typedef struct {
   TrsStorage *device_capacity;
   /* [n_devices] memory that the planner's reservation leaves on each device, or NULL */
   TrsStorage *device_available;
-  double critical_path; /* ms */
+  double critical_path; /* in ms */
   int64_t proposals, feasible, partitioned;
 } TrsShardingPlan;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compares every reservation, which is created from its options, with TorchRec's. */
+/* Creates every kind of reservation from its options, and compares it with TorchRec's results. */
 #include "plan/storage_reservation.h"
 #include "plan_units.h"
 
