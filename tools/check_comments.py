@@ -19,8 +19,7 @@ COLUMNS, ALONE = 100, 2
 SOURCES = (".c", ".h", ".cu", ".cuh", ".inc", ".cpp")
 TESTS = ("regression/bench",
          "regression/campaign",
-         *(f"regression/cuda_on_cpu/{name}" for name in (  # its README.md is not rewritten yet
-             "include", "cublaslt.cpp", "fibers.cpp", "nccl.cpp", "races.cpp", "runtime.cpp", "traps.cu")),
+         "regression/cuda_on_cpu",
          "regression/examples",
          "regression/fault",
          "regression/fuzz",
