@@ -44,7 +44,7 @@ typedef struct {
   int64_t *from, *to; /* [n]; `to` lies behind `from` in one block */
 } TrsDynamicMoves;
 
-/* What a table's directories need for checkpoints; that of the table's first shard here owns it. */
+/* Memory of a table's directories for checkpoints. The table's first shard here owns it. */
 struct TrsDynamicStates {
   const TrsEmbeddingShards *shards;
   int table;
@@ -341,7 +341,9 @@ static PetscErrorCode free_ids(TrsDynamicIds *ids)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep only the n ids that the policy keeps longest, in their order. Among equals the first stay. */
+/*
+  Keep only the n ids that the policy keeps longest, in their order. Among equals the first stay.
+*/
 static PetscErrorCode keep_best(const TrsDynamicRule *rule, int64_t n, TrsDynamicIds *ids)
 {
   TrsRadixPair *pair, *spare;
@@ -371,7 +373,9 @@ static PetscErrorCode keep_best(const TrsDynamicRule *rule, int64_t n, TrsDynami
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Note which rows of the file bucket b gets: its ids' rows, and row `shared` for ids without one. */
+/*
+  Note which rows of the file bucket b gets: its ids' rows, and row `shared` for ids without one.
+*/
 static PetscErrorCode note_moves(TrsDynamicStates *s, int64_t b, const TrsDynamicIds *ids, int64_t shared)
 {
   TrsDynamicMoves *moves = &s->moves[b];
@@ -422,7 +426,9 @@ static PetscErrorCode place_ids(const TrsDynamicStates *s, TrsDirectory *d, int6
 static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k, const char *path)
 {
   const TrsDynamicList *buckets = &s->read[TRS_DYNAMIC_TENSOR_BUCKETS];
-  /* The file's bucket with this number; with fewer buckets in the file, one that gives its row 0. */
+  /*
+    The file's bucket with this number; with fewer buckets in the file, one that gives its row 0.
+  */
   const int64_t b = d->first + k, first = buckets->begin[b % buckets->n];
   TrsDynamicIds ids, candidates, cells;
   TrsDynamicState state = {.n_rows = 0};
@@ -450,7 +456,9 @@ static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the first row of each of the file's buckets. They must have as many rows as there are ids. */
+/*
+  Find the first row of each of the file's buckets. They must have as many rows as there are ids.
+*/
 static PetscErrorCode find_buckets(TrsDynamicStates *s, const char *path)
 {
   const char *table = s->shards->tables->table[s->table].name;

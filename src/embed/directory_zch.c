@@ -27,7 +27,7 @@ typedef struct {
   TrsZchTensor tensor;
 } TrsZchContext;
 
-/* What a directory needs for checkpoints. */
+/* Memory of a directory for checkpoints. */
 typedef struct {
   TrsZchContext context[TRS_ZCH_N_TENSORS];
   /*

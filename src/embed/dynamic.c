@@ -29,9 +29,9 @@ typedef struct {
   uint32_t count; /* occurrences, at most UINT32_MAX */
 } TrsDynamicEntry;
 
-/* A segment of the index: row + 1, or 0. Row 0 has no id, so row numbers are also marks. */
+/* A segment of the index. */
 typedef struct {
-  uint32_t *cell; /* [n] row, or 0 */
+  uint32_t *cell; /* [n] the row of an id; 0: a free cell, because row 0 has no id */
   int64_t n, held;
 } TrsDynamicSegment;
 
@@ -43,7 +43,7 @@ struct TrsDynamicImpl {
   int64_t used;           /* rows in use: 0 .. used - 1 */
   TrsDynamicEntry *entry; /* [Z] */
   TrsDynamicSegment segment[TRS_DYNAMIC_SEGMENTS];
-  uint64_t *free;             /* [Z / 64 + 1] bits of the rows below `used` that have no id, without row 0 */
+  uint64_t *free;             /* [Z / 64 + 1] bits of rows below `used` that have no id */
   int64_t n_free, first_free; /* no row below the word first_free is free */
   uint32_t full_at;           /* the last time at which no row could be had */
   /* candidates, by open addressing */

@@ -2,10 +2,10 @@
 /*
   A bucket of a table that grows (table option id_map dynamic): which id has which of its rows.
 
-  A bucket of Z rows holds up to Z - 1 ids. Row 0 is for all other ids. A new id gets the lowest free
-  row, so the rows in use are rows 0 .. n - 1, with gaps where ids have lost theirs. When no row is
-  free, a part of the ids loses theirs by the policy. Time is the number of training batches. Bits
-  depend only on the sequence of the bucket's ids.
+  A bucket of Z rows holds up to Z - 1 ids. Row 0 is for all other ids. A new id gets the lowest
+  free row, so the rows in use are rows 0 .. n - 1, with gaps where ids have lost theirs. When no
+  row is free, a part of the ids loses theirs by the policy. Time is the number of training batches.
+  Bits depend only on the sequence of the bucket's ids.
 
   A training batch calls Begin, Find and Admit; an evaluation calls only Find. No MPI, not
   collective. Two threads must not use one bucket at a time, except for Find.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Placement of tables that keep ids: raw ids to rows, by the tables' directories. The directories are
-  in host memory, also for tables on a GPU: few rows change hands in a batch, and its ids are 8 bytes
-  each beside rows of hundreds. The ids of such tables make one trip to the host and back.
+  Placement of tables that keep ids: raw ids to rows, by the tables' directories. The directories
+  are in host memory, also for tables on a GPU: few rows change hands in a batch, and its ids are 8
+  bytes each beside rows of hundreds. The ids of such tables make one trip to the host and back.
 */
 #include "compute/for_each.h"
 #include "compute/random_rows.h"
@@ -36,7 +36,7 @@ typedef struct {
   /* the batch's ids, offsets and rows on the host, if the device's memory is its own */
   TrsPinnedBuffer host_ids, host_offsets, host_rows, host_weights;
   TrsBuffer ids, found, bucket, order; /* of a table's ids */
-  TrsBuffer pending;                   /* rows given to ids, which have not got their contents yet */
+  TrsBuffer pending;                   /* TrsNewRow: rows without their contents yet */
   int64_t n_pending;
   PetscBool repeats; /* a row may be in `pending` twice */
   TrsNewRow *kept;   /* [n_kept] rows of unknown ids that do not learn */

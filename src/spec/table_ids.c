@@ -10,7 +10,9 @@ static const char *const keys[] = {
 #define KEY(word, ...) #word,
     TRS_ID_KEYS(KEY)};
 
-/* Does the table's id_map use the key? Keys begin with the word of their id_map, or are for both. */
+/*
+  Does the table's id_map use the key? Keys begin with the word of their id_map, or are for both.
+*/
 static PetscBool uses(const TrsTableConfig *table, const char *key)
 {
   const PetscBool of_zch = (PetscBool)(strncmp(key, "zch_", 4) == 0),

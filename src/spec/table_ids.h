@@ -81,7 +81,7 @@ PetscErrorCode TrsTableIdsSize(TrsOptions options, TrsTableConfig *table, int64_
   Not collective; the result is the same on all ranks.
 
   Errors: OPTION for a key given for a table of another id_map, for rows that are not a multiple of
-          the buckets, for fewer than two rows a bucket or more than 2^32 - 2, for dynamic_policy ttl
-          without dynamic_ttl, and for a table that may only be data_parallel
+          the buckets, for fewer than two rows a bucket or more than 2^32 - 2, for dynamic_policy
+          ttl without dynamic_ttl, and for a table that may only be data_parallel
 */
 PetscErrorCode TrsTableIdsRead(TrsOptions options, TrsTableConfig *table);

@@ -255,8 +255,8 @@ static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBoo
 }
 
 /*
-  Pass the rows of a part, which is number k, to tensor->take, strip by strip. Its first row there is
-  `first`.
+  Pass the rows of a part, which is number k, to tensor->take, strip by strip. Its first row there
+  is `first`.
 */
 static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
                                 const TrsStatePart *part, int k, int64_t first, TrsDType dtype)
