@@ -114,3 +114,107 @@ def test_dynamic_grows(binary, folder):
         now = {i: weight[row].tobytes() for i, row in rows.items()}
         check(len(set(now.values())) == len(pool) and (not drawn or now == drawn), f"{ranks} ranks, {buckets} buckets: other initial rows")
         drawn = now
+
+
+def by_id(path):
+    """{id: (weights, first state)} of a checkpoint with adam."""
+    found = tensors(path)
+    return {i: (found["embedding/t/weight"][row].tobytes(), found["embedding/t/exp_avg"][row].tobytes()) for i, row in rows_of_ids(path).items()}
+
+
+def test_dynamic_resized(binary, folder):
+    """-init_from and -resume take another cap or number of buckets: rows go with their ids, and those for which there is no room go by the policy."""
+    make(folder)
+    words = "-reproducible -embedding_optimizer adam -checkpoint_dir kept -checkpoint_every 20"
+    path, _ = train(binary, folder, "small", 2, options(120, f"{words} -steps 20 -table_t_dynamic_buckets 2 -table_t_sharding_types row_wise"))
+    before, ids = by_id(path), tensors(path)["embedding/t/dynamic/ids"]
+    last = {int(i): int(at) for i, at, _ in ids if at > 0}
+    for cap, buckets, ranks, plan in ((240, 2, 2, "row_wise"), (120, 3, 3, "row_wise"), (60, 2, 1, "table_wise"), (9, 1, 2, "column_wise"), (4000, 8, 2, "row_wise")):
+        more = f"-reproducible -embedding_optimizer adam -steps 1 -embedding_learning_rate 0 -table_t_dynamic_buckets {buckets} -table_t_sharding_types {plan}"
+        # a step whose samples have no ids of this table changes nothing but the time
+        with h5py.File(os.path.join(folder, "raw.h5")) as old, h5py.File(os.path.join(folder, "none.h5"), "w") as new:
+            for name in old:
+                old.copy(name, new)
+            new.attrs.update(old.attrs)
+            new["sparse/lengths"][...] = 0
+            new["sparse/offsets"][...] = 0
+            del new["sparse/values"]
+            new["sparse/values"] = np.zeros(0, np.int64)
+        found, text = train(binary, folder, "other", ranks, options(cap, more) + " -init_from small.final.h5 -data_train none.h5")
+        after = by_id(found)
+        check(all(after[i] == before[i] for i in after), f"cap {cap}, {buckets} buckets: rows have changed")
+        room = cap - buckets
+        if cap >= 120 and buckets <= 2:
+            check(set(after) == set(before), f"cap {cap}: {len(before) - len(after)} ids are lost")
+        check(len(after) <= room, f"cap {cap}: {len(after)} ids")
+        if buckets == 1:
+            check(len(after) == room and min(last[i] for i in after) >= max(last[i] for i in before if i not in after), "ids that were used later have gone")
+        check(set(tensors(found)) == set(tensors(path)), f"{set(tensors(found)) ^ set(tensors(path))}")
+    train(binary, folder, "more", 3, options(600, f"{words} -steps 25 -resume -table_t_dynamic_buckets 3 -table_t_sharding_types row_wise"))
+
+
+def test_dynamic_unknown(binary, folder):
+    """Ids without a row get the row that learns, the initial values or zeros."""
+    make(folder)
+    for map_words, where in (("dynamic -table_t_dynamic_cap 12 -table_t_dynamic_policy ttl -table_t_dynamic_ttl 100", 0), ("zch -table_t_num_embeddings 12 -table_t_zch_interval 3", 11)):
+        found = {}
+        for unknown in ("shared", "initial", "zero"):
+            for steps in (1, 9):
+                path, _ = train(binary, folder, "some", 2, f"-tables t -table_t_features seen,bought {SHAPE} -table_t_id_map {map_words} -steps {steps} -table_t_unknown_row {unknown} "
+                                "-embedding_optimizer adam -embedding_learning_rate 0.1")
+                found[unknown, steps] = tensors(path)["embedding/t/weight"][where], tensors(path)["embedding/t/exp_avg"][where]
+        check(not same_bits(found["shared", 1][0], found["shared", 9][0]) and np.abs(found["shared", 9][1]).max() > 0, f"{map_words}: the shared row does not learn")
+        check(same_bits(found["initial", 1][0], found["initial", 9][0]) and np.abs(found["initial", 9][0]).max() > 0, f"{map_words}: the initial row changes")
+        check(all(not np.any(np.concatenate(found["zero", steps])) for steps in (1, 9)) and not np.any(found["initial", 9][1]), f"{map_words}: the row of zeros has {found['zero', 9]}")
+
+
+def test_dynamic_served(binary, folder):
+    """Evaluations and predictions change nothing, find the rows of known ids, and give all others the first row of their bucket."""
+    make(folder)
+    words = "-steps 20 -table_t_dynamic_buckets 2 -table_t_dynamic_ttl 6"
+    path, _ = train(binary, folder, "model", 2, options(200, f"{words} -data_eval raw.h5 -eval_every 3"))
+    plain, _ = train(binary, folder, "plain", 2, options(200, words))
+    check_same_tensors(path, plain, "evaluations in between")
+    for ranks, plan in ((1, "table_wise"), (2, "row_wise")):
+        run(binary, ranks, f"-task eval -init_from model.final.h5 -data_eval raw.h5 -batch_size 10 -output e{ranks}.h5 -table_t_sharding_types {plan}", folder)
+    for ranks, more in ((1, ""), (2, "-table_t_sharding_types row_wise"), (1, "-tables_data_type int8 -quant_checkpoint q.h5"), (1, "-init_from q.h5")):
+        run(binary, ranks, f"-task predict {more if '-init_from' in more else '-init_from model.final.h5 ' + more} -data_eval raw.h5 -batch_size 50 -output p.h5 -existing_outputs replace", folder)
+        with h5py.File(os.path.join(folder, "p.h5")) as p, h5py.File(os.path.join(folder, "e1.h5")) as one, h5py.File(os.path.join(folder, "e2.h5")) as two:
+            off = [np.abs(h["predictions"][()] - one["predictions"][()]).max() for h in (p, two)]
+            check(max(off) < (0.02 if "int8" in more or "q.h5" in more else 1e-6), f"predictions {more} differ by {off}")
+
+
+def test_dynamic_kinds(binary, folder):
+    """Sequences, means, weights by position, accumulation and an averaged model, on two ranks as on one."""
+    make(folder)
+    for words in ("-table_t_pooling mean", "-table_t_pooling none", "-table_t_pooling none -table_t_sequence_pooling max", "-accumulate_steps 2", "-table_t_data_type bf16", "-ema_decay 0.9"):
+        both = [train(binary, folder, f"kind{ranks}", ranks, options(80, f"-reproducible -steps 9 -table_t_dynamic_ttl 3 -table_t_dynamic_buckets 2 {words} "
+                f"-table_t_sharding_types {plan}"))[0] for ranks, plan in ((1, "table_wise"), (2, "row_wise"))]
+        check_same_tensors(*both, words)
+
+
+def test_dynamic_refused(binary, folder):
+    """What does not go with tables that grow is refused by name; a directory whose tensors disagree is damaged."""
+    make(folder)
+    for words, ranks, names in (("-table_t_sharding_types data_parallel", 2, ("data_parallel|sharding_types",)), ("-table_t_dynamic_buckets 7", 1, ("num_embeddings", "49 rows")),
+                                ("-table_t_dynamic_buckets 48", 1, ("one row a bucket",)), ("-ebc_variable_batch", 2, ("-ebc_variable_batch", "id_map dynamic")),
+                                ("-table_t_dynamic_policy ttl", 1, ("dynamic_ttl",)), ("-table_t_dynamic_cap_bytes 4KiB", 1, ("dynamic_cap_bytes", "dynamic_cap too")),
+                                ("-table_t_zch_interval 3", 1, ("zch_interval", "id_map dynamic")), ("-plan_replicas 2", 2, ("-plan_replicas", "id_map dynamic"))):
+        _, text = train(binary, folder, "bad", ranks, options(48, f"-steps 3 {words}"), status=64)
+        check(all(any(word in text for word in name.split("|")) for name in names), f"{words}: {text[-900:]}")
+    more = "-table_t_dynamic_buckets 2 -table_t_dynamic_admit_after 2 -table_t_dynamic_candidates 10"
+    path, _ = train(binary, folder, "model", 1, options(80, f"-steps 9 {more}"))
+    n = len(tensors(path)["embedding/t/dynamic/ids"])
+    for tensor, change, names in (("ids", lambda v: np.where(np.arange(n)[:, None] == 2, v[1], v), "an id is there twice"), ("ids", lambda v: v[:-1], "rows"), ("ids", lambda v: v + [[0, 99, 0]], "last training batch"),
+                                  ("buckets", lambda v: v + [[1, 0, 0], [0, 0, 0]], "rows"), ("buckets", lambda v: v * 0, "rows"), ("buckets", lambda v: v - [[0, 8, 0]], "last training batch"),
+                                  ("candidates", lambda v: np.repeat(v, 2, axis=0), "there twice"), ("ids", lambda v: v - [[0, 0, 99]], "count"), ("buckets", lambda v: np.roll(v, 1, axis=0) if v[0, 0] != v[1, 0] else v + [[1, 0, 0], [-1, 0, 0]], "row")):
+        with h5py.File(path) as old, h5py.File(os.path.join(folder, "damaged.h5"), "w", libver="latest") as new:
+            for name in old:
+                if name != "checksums":
+                    old.copy(name, new)
+            new.attrs.update(old.attrs)
+            values = change(old[f"embedding/t/dynamic/{tensor}"][()])
+            del new[f"embedding/t/dynamic/{tensor}"]
+            new[f"embedding/t/dynamic/{tensor}"] = values
+        text = run(binary, 2, f"-data_train raw.h5 -batch_size 8 -steps 2 {options(80, more)} -init_from damaged.h5", folder, status=65).text
+        check("damaged.h5: /embedding/t/dynamic" in text and names in text, f"{tensor}: {text[-900:]}")

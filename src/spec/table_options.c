@@ -136,14 +136,14 @@ static const TrsOptionSpec table_options[] = {
      "histogram of reuse distances over equal parts of the rows"},
 };
 #define SEQUENCE_KEY(word, ...) "," #word
+#define DYNAMIC_KEY(word, ...)  "," #word
 const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
     "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options,
     "num_embeddings,embedding_dim" TRS_SEQUENCE_KEYS(
         SEQUENCE_KEY) ",position_weighted,max_feature_lengths,"
                       "id_map,id_unsigned,qr_operation,qr_collisions,"
-                      "zch_policy,zch_buckets,zch_input_hash_size,dynamic_cap,dynamic_cap_bytes,"
-                      "dynamic_buckets",
-    "features,pooling,sequence_pooling,is_weighted,data_type");
+                      "zch_policy,zch_buckets,zch_input_hash_size",
+    "features,pooling,sequence_pooling,is_weighted,data_type,unknown_row" TRS_DYNAMIC_KEYS(DYNAMIC_KEY));
 
 /* Record a value that the run determined for a table's key, for the checkpoints of this model. */
 static PetscErrorCode settle(TrsOptions options, const TrsTableConfig *table, const char *key,
