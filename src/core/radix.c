@@ -6,13 +6,13 @@
 enum {
   TRS_RADIX_BYTES = 8,
   TRS_RADIX_VALUES = 256,
-  TRS_RADIX_DIGIT_BITS = 16, /* bits of a digit of the histograms that select a key */
+  TRS_RADIX_DIGIT_BITS = 11, /* of the histograms that select a key, which fit the nearest cache */
   TRS_RADIX_DIGITS = 1 << TRS_RADIX_DIGIT_BITS
 };
 
 /*
-  Sort the pairs stably by one byte of their keys. begin [TRS_RADIX_VALUES] has the index in `to` of
-  the first pair with each value of the byte.
+  Move the pairs to their places by one byte of the key. begin [TRS_RADIX_VALUES] is the first place
+  of each value.
 */
 static void pass(int64_t n, const TrsRadixPair *from, TrsRadixPair *to, int byte, int64_t *begin)
 {
@@ -46,23 +46,26 @@ void TrsRadixSort(int64_t n, TrsRadixPair *pairs, TrsRadixPair *spare)
 
 PetscErrorCode TrsRadixSelect(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected, int64_t *below)
 {
-  uint64_t prefix = 0, mask = 0;
-  int64_t *count;
+  int64_t count[TRS_RADIX_DIGITS];
+  uint64_t differ = 0, prefix = key[0], mask;
 
   PetscFunctionBegin;
   *below = 0;
-  PetscCall(PetscMalloc1(TRS_RADIX_DIGITS, &count));
-  for (int shift = 64 - TRS_RADIX_DIGIT_BITS; shift >= 0; shift -= TRS_RADIX_DIGIT_BITS) {
-    int64_t digit = 0;
+  for (int64_t i = 0; i < n; i++) differ |= key[i] ^ key[0];
+  mask = ~differ; /* the bits of `prefix` that are known: at first those that all keys share */
+  for (int shift = TRS_RADIX_DIGIT_BITS * (63 / TRS_RADIX_DIGIT_BITS); shift >= 0;
+       shift -= TRS_RADIX_DIGIT_BITS) {
+    const uint64_t digits = (uint64_t)(TRS_RADIX_DIGITS - 1) << shift;
+    uint64_t digit = 0;
 
+    if (!(differ & digits)) continue;
     PetscCall(PetscArrayzero(count, TRS_RADIX_DIGITS));
     for (int64_t i = 0; i < n; i++)
-      if ((key[i] & mask) == prefix) count[key[i] >> shift & (TRS_RADIX_DIGITS - 1)]++;
+      if ((key[i] & mask & ~digits) == (prefix & mask & ~digits)) count[(key[i] & digits) >> shift]++;
     for (; *below + count[digit] < m; digit++) *below += count[digit];
-    prefix |= (uint64_t)digit << shift;
-    mask |= (uint64_t)(TRS_RADIX_DIGITS - 1) << shift;
+    prefix = (prefix & ~digits) | digit << shift;
+    mask |= digits;
   }
-  PetscCall(PetscFree(count));
   *selected = prefix;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

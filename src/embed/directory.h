@@ -75,7 +75,7 @@ struct TrsDirectoryOps {
     the number of ids that have a row.
   */
   int64_t (*find)(void *bucket, PetscBool training, int64_t n, const int64_t *ids, int64_t *rows);
-  /* *n_known receives the number of ids that have a row after it. */
+  /* Adds the number of ids that get a row to *n_known. */
   PetscErrorCode (*end)(void *bucket, int64_t n, const int64_t *ids, int64_t *rows, int64_t *n_known,
                         TrsGivenRows *given);
   /* The row of ids that have none, 0 or Z - 1. */

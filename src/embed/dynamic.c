@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-  TRS_DYNAMIC_AHEAD = 16,    /* ids whose cells are fetched together */
+  TRS_DYNAMIC_AHEAD = 64,    /* ids whose cells are fetched together */
   TRS_DYNAMIC_SEGMENTS = 64, /* of the index */
   TRS_DYNAMIC_FIRST_CELLS = 16,
   TRS_DYNAMIC_PORTION = 64,       /* an eviction frees at least 1 of this many rows */
@@ -31,14 +31,15 @@ typedef struct {
 
 /* A segment of the index. */
 typedef struct {
-  uint32_t *cell; /* [n] the row of an id; 0: a free cell, because row 0 has no id */
+  uint32_t *cell; /* [n] the row of an id and its tag; 0: a free cell, because row 0 has no id */
   int64_t n, held;
 } TrsDynamicSegment;
 
 struct TrsDynamicImpl {
   TrsDynamicRule rule;
   uint64_t key;
-  int64_t rows; /* Z */
+  int64_t rows;      /* Z */
+  uint32_t row_mask; /* the bits of a cell that hold a row */
   uint32_t time;
   int64_t used;           /* rows in use: 0 .. used - 1 */
   TrsDynamicEntry *entry; /* [Z] */
@@ -65,6 +66,7 @@ PetscErrorCode TrsDynamicCreate(const TrsDynamicRule *rule, uint64_t key, int64_
   b->rule = *rule;
   b->key = key;
   b->rows = rows;
+  while (b->row_mask < rows - 1) b->row_mask = 2 * b->row_mask + 1;
   b->used = 1;
   b->width = TRS_DYNAMIC_SKETCH_LEAST;
   while (b->width < rule->candidates) b->width *= 2;
@@ -98,6 +100,11 @@ PetscErrorCode TrsDynamicDestroy(TrsDynamic *bucket)
 
 /* --- the index --- */
 
+static inline uint64_t hash_of(int64_t id)
+{
+  return TrsMix((uint64_t)id);
+}
+
 static inline TrsDynamicSegment *segment_of(TrsDynamic b, uint64_t hash)
 {
   return &b->segment[hash >> 58];
@@ -114,42 +121,61 @@ static inline int64_t next_cell(int64_t cell, int64_t n)
   return cell + 1 == n ? 0 : cell + 1;
 }
 
-/* Find an id's row, from the cell where the search begins; 0 if it has none. */
-static inline int64_t find_from(const struct TrsDynamicImpl *b, const TrsDynamicSegment *s, int64_t cell,
-                                int64_t id)
+/* The high bits of the cell of an id. They tell most other ids apart without a look at their entries. */
+static inline uint32_t tag_of(const struct TrsDynamicImpl *b, uint64_t hash)
 {
-  for (; s->cell[cell]; cell = next_cell(cell, s->n))
-    if (b->entry[s->cell[cell]].id == id) return s->cell[cell];
+  return (uint32_t)(hash >> 26) & ~b->row_mask;
+}
+
+/* Find the first cell from `cell` on that is free or has the tag. */
+static inline int64_t find_tag(const struct TrsDynamicImpl *b, const TrsDynamicSegment *s, int64_t cell,
+                               uint32_t tag)
+{
+  while (s->cell[cell] && (s->cell[cell] & ~b->row_mask) != tag) cell = next_cell(cell, s->n);
+  return cell;
+}
+
+/* Find an id's row, from a cell of find_tag() on; 0 if it has none. */
+static inline int64_t find_from(const struct TrsDynamicImpl *b, const TrsDynamicSegment *s, int64_t cell,
+                                uint32_t tag, int64_t id)
+{
+  for (; s->cell[cell]; cell = find_tag(b, s, next_cell(cell, s->n), tag)) {
+    const int64_t row = s->cell[cell] & b->row_mask;
+
+    if (b->entry[row].id == id) return row;
+  }
   return 0;
 }
 
 static int64_t find(TrsDynamic b, int64_t id)
 {
-  const uint64_t hash = TrsIdHash((uint64_t)id);
+  const uint64_t hash = hash_of(id);
+  const uint32_t tag = tag_of(b, hash);
   const TrsDynamicSegment *s = segment_of(b, hash);
 
-  return find_from(b, s, home_of(hash, s->n), id);
+  return find_from(b, s, find_tag(b, s, home_of(hash, s->n), tag), tag, id);
 }
 
 static void insert_into(const struct TrsDynamicImpl *b, const TrsDynamicSegment *s, int64_t row)
 {
-  int64_t cell = home_of(TrsIdHash((uint64_t)b->entry[row].id), s->n);
+  const uint64_t hash = hash_of(b->entry[row].id);
+  int64_t cell = home_of(hash, s->n);
 
   while (s->cell[cell]) cell = next_cell(cell, s->n);
-  s->cell[cell] = (uint32_t)row;
+  s->cell[cell] = (uint32_t)row | tag_of(b, hash);
 }
 
-/* Make room for an id more. Segment s grows when 60 to 85 of 100 cells are taken. */
+/* Make room for an id more. Segment s grows when 64 to 76 of 100 cells are taken. */
 static PetscErrorCode grow(TrsDynamic b, TrsDynamicSegment *s)
 {
-  const double limit = 0.6 + 0.25 * (double)(s - b->segment) / TRS_DYNAMIC_SEGMENTS;
-  TrsDynamicSegment larger = {.n = s->n + s->n / 2, .held = s->held};
+  const double limit = 0.64 + 0.12 * (double)(s - b->segment) / TRS_DYNAMIC_SEGMENTS;
+  TrsDynamicSegment larger = {.n = s->n + s->n / 4, .held = s->held};
 
   PetscFunctionBegin;
   if ((double)(s->held + 1) < limit * (double)s->n) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsAlloc(larger.n, sizeof(*larger.cell), &larger.cell));
   for (int64_t i = 0; i < s->n; i++)
-    if (s->cell[i]) insert_into(b, &larger, s->cell[i]);
+    if (s->cell[i]) insert_into(b, &larger, s->cell[i] & b->row_mask);
   PetscCall(TrsFree(&s->cell));
   *s = larger;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -158,7 +184,7 @@ static PetscErrorCode grow(TrsDynamic b, TrsDynamicSegment *s)
 /* The index must not have the row's id. */
 static PetscErrorCode insert(TrsDynamic b, int64_t row)
 {
-  TrsDynamicSegment *s = segment_of(b, TrsIdHash((uint64_t)b->entry[row].id));
+  TrsDynamicSegment *s = segment_of(b, hash_of(b->entry[row].id));
 
   PetscFunctionBegin;
   PetscCall(grow(b, s));
@@ -176,13 +202,13 @@ static PetscBool stays(int64_t hole, int64_t home, int64_t cell)
 /* Remove the row's id. Cells behind it move up where a search would end too early. */
 static void erase(TrsDynamic b, int64_t row)
 {
-  const uint64_t hash = TrsIdHash((uint64_t)b->entry[row].id);
+  const uint64_t hash = hash_of(b->entry[row].id);
   TrsDynamicSegment *s = segment_of(b, hash);
   int64_t hole = home_of(hash, s->n), cell;
 
-  while (s->cell[hole] != row) hole = next_cell(hole, s->n);
+  while ((s->cell[hole] & b->row_mask) != row) hole = next_cell(hole, s->n);
   for (cell = next_cell(hole, s->n); s->cell[cell]; cell = next_cell(cell, s->n)) {
-    if (stays(hole, home_of(TrsIdHash((uint64_t)b->entry[s->cell[cell]].id), s->n), cell)) continue;
+    if (stays(hole, home_of(hash_of(b->entry[s->cell[cell] & b->row_mask].id), s->n), cell)) continue;
     s->cell[hole] = s->cell[cell];
     hole = cell;
   }
@@ -281,7 +307,7 @@ static PetscErrorCode take_row(TrsDynamic b, int64_t *row)
 
 static TrsDynamicEntry *cell_of(TrsDynamicEntry *table, int64_t n, int64_t id)
 {
-  int64_t cell = home_of(TrsIdHash((uint64_t)id), n);
+  int64_t cell = home_of(hash_of(id), n);
 
   while (table[cell].last && table[cell].id != id) cell = next_cell(cell, n);
   return &table[cell];
@@ -312,7 +338,7 @@ static void forget_candidate(TrsDynamic b, TrsDynamicEntry *candidate)
 
   for (int64_t cell = next_cell(hole, b->n_cells); b->candidate[cell].last;
        cell = next_cell(cell, b->n_cells)) {
-    if (stays(hole, home_of(TrsIdHash((uint64_t)b->candidate[cell].id), b->n_cells), cell)) continue;
+    if (stays(hole, home_of(hash_of(b->candidate[cell].id), b->n_cells), cell)) continue;
     b->candidate[hole] = b->candidate[cell];
     hole = cell;
   }
@@ -398,7 +424,8 @@ PetscErrorCode TrsDynamicBegin(TrsDynamic b)
 /* Note that training has seen the id of an entry. Several threads may note the same entry. */
 static inline void note(const struct TrsDynamicImpl *b, TrsDynamicEntry *entry)
 {
-  __atomic_store_n(&entry->last, b->time, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&entry->last, __ATOMIC_RELAXED) != b->time)
+    __atomic_store_n(&entry->last, b->time, __ATOMIC_RELAXED);
   if (b->rule.policy == TRS_DYNAMIC_LFU && __atomic_load_n(&entry->count, __ATOMIC_RELAXED) < UINT32_MAX / 2)
     (void)__atomic_fetch_add(&entry->count, 1, __ATOMIC_RELAXED);
 }
@@ -406,21 +433,26 @@ static inline void note(const struct TrsDynamicImpl *b, TrsDynamicEntry *entry)
 int64_t TrsDynamicFind(TrsDynamic b, PetscBool training, int64_t n, const int64_t *ids, int64_t *rows)
 {
   const TrsDynamicSegment *segment[TRS_DYNAMIC_AHEAD];
-  int64_t home[TRS_DYNAMIC_AHEAD], n_found = 0;
+  int64_t cell[TRS_DYNAMIC_AHEAD], n_found = 0;
+  uint32_t tag[TRS_DYNAMIC_AHEAD];
 
   for (int64_t first = 0; first < n; first += TRS_DYNAMIC_AHEAD) {
     const int64_t m = PetscMin((int64_t)TRS_DYNAMIC_AHEAD, n - first);
 
     for (int64_t i = 0; i < m; i++) {
-      const uint64_t hash = TrsIdHash((uint64_t)ids[first + i]);
+      const uint64_t hash = hash_of(ids[first + i]);
 
       segment[i] = segment_of(b, hash);
-      home[i] = home_of(hash, segment[i]->n);
-      __builtin_prefetch(&segment[i]->cell[home[i]]);
+      tag[i] = tag_of(b, hash);
+      cell[i] = home_of(hash, segment[i]->n);
+      __builtin_prefetch(&segment[i]->cell[cell[i]]);
     }
-    for (int64_t i = 0; i < m; i++) __builtin_prefetch(&b->entry[segment[i]->cell[home[i]]]);
     for (int64_t i = 0; i < m; i++) {
-      int64_t row = find_from(b, segment[i], home[i], ids[first + i]);
+      cell[i] = find_tag(b, segment[i], cell[i], tag[i]);
+      __builtin_prefetch(&b->entry[segment[i]->cell[cell[i]] & b->row_mask]);
+    }
+    for (int64_t i = 0; i < m; i++) {
+      int64_t row = find_from(b, segment[i], cell[i], tag[i], ids[first + i]);
 
       if (row && is_old(b, __atomic_load_n(&b->entry[row].last, __ATOMIC_RELAXED))) row = 0;
       if (row && training) note(b, &b->entry[row]);
@@ -478,13 +510,17 @@ PetscErrorCode TrsDynamicAdmit(TrsDynamic b, int64_t n, const int64_t *ids, int6
 
   PetscFunctionBegin;
   given->n = 0;
-  *n_known = 0;
-  for (int64_t i = 0; i < n; i++)
-    if (rows[i] == 0) PetscCall(admit(b, ids[i], counts, &given->n, &rows[i]));
+  for (int64_t i = 0; i < n; i++) {
+    if (rows[i]) continue;
+    PetscCall(admit(b, ids[i], counts, &given->n, &rows[i]));
+    *n_known += rows[i] > 0;
+  }
   /* An id that was admitted has its row in the whole batch. */
-  for (int64_t i = 0; i < n && counts && given->n; i++)
-    if (rows[i] == 0) rows[i] = find(b, ids[i]);
-  for (int64_t i = 0; i < n; i++) *n_known += rows[i] > 0;
+  for (int64_t i = 0; i < n && counts && given->n; i++) {
+    if (rows[i]) continue;
+    rows[i] = find(b, ids[i]);
+    *n_known += rows[i] > 0;
+  }
   given->row = (const TrsGivenRow *)b->given.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

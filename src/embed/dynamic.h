@@ -36,8 +36,8 @@ int64_t TrsDynamicFind(TrsDynamic bucket, PetscBool training, int64_t n, const i
 
 /*
   Give rows to those of the batch's ids that have none, in their order. rows [n] is the result of
-  Find, and receives the new rows. *given lists the new rows until the next call, and *n_known is
-  the number of ids that have a row now. Errors: MEMORY.
+  Find, and receives the new rows. *given lists the new rows until the next call. *n_known grows by
+  the number of ids that have a row now and had none. Errors: MEMORY.
 */
 PetscErrorCode TrsDynamicAdmit(TrsDynamic bucket, int64_t n, const int64_t *ids, int64_t *rows,
                                int64_t *n_known, TrsGivenRows *given);

@@ -17,7 +17,8 @@
 #define EMPTY INT64_MAX
 
 enum {
-  TRS_ZCH_AHEAD = 16, /* ids whose cells are fetched together */
+  TRS_ZCH_AHEAD = 64, /* ids whose cells are fetched together */
+  TRS_ZCH_SOON = 16,  /* rows from a fetch of memory to its use, at an eviction */
   TRS_ZCH_KEYS_AT_ONCE = 1 << 14,
   TRS_ZCH_FIRST_CELLS = 64 /* first size of the history's table */
 };
@@ -29,7 +30,8 @@ struct TrsZchImpl {
   int64_t *raw;          /* [Z] */
   int64_t *count, *last; /* [Z]; NULL where the policy has no use for them */
   uint32_t *times;       /* [Z] how often each row has been given away */
-  uint32_t *index;       /* [n_index] row + 1, or 0 */
+  uint32_t *index;       /* [n_index] row + 1 and a tag of the id, or 0 */
+  uint32_t row_mask;     /* the bits of row + 1 */
   int64_t n_index;
   uint32_t *empty; /* [n_empty] rows without an id, in TorchRec's order */
   int64_t n_empty;
@@ -59,6 +61,7 @@ PetscErrorCode TrsZchCreate(const TrsZchRule *rule, int64_t rows, TrsZch *bucket
   b->rule = *rule;
   b->rows = rows;
   b->n_index = 2 * rows + 2;
+  while (b->row_mask < rows) b->row_mask = 2 * b->row_mask + 1;
   b->number[TRS_ZCH_CAPACITY] = b->number[TRS_ZCH_LARGEST] = -1;
   b->counts = (TrsDirectoryCounts){.rows = rows - 1, .youngest = -1};
   PetscCall(TrsAlloc(rows, sizeof(*b->raw), &b->raw));
@@ -96,10 +99,15 @@ PetscErrorCode TrsZchDestroy(TrsZch *bucket)
 
 /* --- the index --- */
 
-/* The cell, of n, where the search for an id begins. */
-static inline int64_t home_of(int64_t id, int64_t n)
+static inline uint64_t hash_of(int64_t id)
 {
-  return (int64_t)((TrsIdHash((uint64_t)id) >> 32) * (uint64_t)n >> 32);
+  return TrsMix((uint64_t)id);
+}
+
+/* The cell, of n, where the search for an id begins. */
+static inline int64_t home_of(uint64_t hash, int64_t n)
+{
+  return (int64_t)((hash >> 32) * (uint64_t)n >> 32);
 }
 
 static inline int64_t next_cell(int64_t cell, int64_t n)
@@ -107,26 +115,49 @@ static inline int64_t next_cell(int64_t cell, int64_t n)
   return cell + 1 == n ? 0 : cell + 1;
 }
 
-/* Find an id's row from the cell where its search begins, or -1. */
-static inline int64_t find_from(const struct TrsZchImpl *b, int64_t cell, int64_t id)
+/* The high bits of the cell of an id. They tell most other ids apart without a look at `raw`. */
+static inline uint32_t tag_of(const struct TrsZchImpl *b, uint64_t hash)
 {
-  for (; b->index[cell]; cell = next_cell(cell, b->n_index))
-    if (b->raw[b->index[cell] - 1] == id) return b->index[cell] - 1;
+  return (uint32_t)hash & ~b->row_mask;
+}
+
+/* The row in a cell that is not free. */
+static inline int64_t row_in(const struct TrsZchImpl *b, int64_t cell)
+{
+  return (int64_t)(b->index[cell] & b->row_mask) - 1;
+}
+
+/* Find the first cell from `cell` on that is free or has the tag. */
+static inline int64_t find_tag(const struct TrsZchImpl *b, int64_t cell, uint32_t tag)
+{
+  while (b->index[cell] && (b->index[cell] & ~b->row_mask) != tag) cell = next_cell(cell, b->n_index);
+  return cell;
+}
+
+/* Find an id's row from a cell of find_tag() on, or -1. */
+static inline int64_t find_from(const struct TrsZchImpl *b, int64_t cell, uint32_t tag, int64_t id)
+{
+  for (; b->index[cell]; cell = find_tag(b, next_cell(cell, b->n_index), tag))
+    if (b->raw[row_in(b, cell)] == id) return row_in(b, cell);
   return -1;
 }
 
 static int64_t find(const struct TrsZchImpl *b, int64_t id)
 {
-  return find_from(b, home_of(id, b->n_index), id);
+  const uint64_t hash = hash_of(id);
+  const uint32_t tag = tag_of(b, hash);
+
+  return find_from(b, find_tag(b, home_of(hash, b->n_index), tag), tag, id);
 }
 
 /* The index must not have the row's id. */
 static void insert(TrsZch b, int64_t row)
 {
-  int64_t cell = home_of(b->raw[row], b->n_index);
+  const uint64_t hash = hash_of(b->raw[row]);
+  int64_t cell = home_of(hash, b->n_index);
 
   while (b->index[cell]) cell = next_cell(cell, b->n_index);
-  b->index[cell] = (uint32_t)row + 1;
+  b->index[cell] = ((uint32_t)row + 1) | tag_of(b, hash);
 }
 
 /*
@@ -135,11 +166,11 @@ static void insert(TrsZch b, int64_t row)
 */
 static void erase(TrsZch b, int64_t row)
 {
-  int64_t hole = home_of(b->raw[row], b->n_index), cell;
+  int64_t hole = home_of(hash_of(b->raw[row]), b->n_index), cell;
 
-  while (b->index[hole] != row + 1) hole = next_cell(hole, b->n_index);
+  while (row_in(b, hole) != row) hole = next_cell(hole, b->n_index);
   for (cell = next_cell(hole, b->n_index); b->index[cell]; cell = next_cell(cell, b->n_index)) {
-    const int64_t home = home_of(b->raw[b->index[cell] - 1], b->n_index);
+    const int64_t home = home_of(hash_of(b->raw[row_in(b, cell)]), b->n_index);
     const PetscBool stays = hole < cell ? (PetscBool)(hole < home && home <= cell)
                                         : (PetscBool)(hole < home || home <= cell);
 
@@ -148,6 +179,29 @@ static void erase(TrsZch b, int64_t row)
     hole = cell;
   }
   b->index[hole] = 0;
+}
+
+/*
+  Find the rows of at most TRS_ZCH_AHEAD ids together, so that their cells and entries are fetched at
+  the same time; -1: none.
+*/
+static void find_group(const struct TrsZchImpl *b, int64_t m, const int64_t *ids, int64_t *rows)
+{
+  int64_t cell[TRS_ZCH_AHEAD];
+  uint32_t tag[TRS_ZCH_AHEAD];
+
+  for (int64_t i = 0; i < m; i++) {
+    const uint64_t hash = hash_of(ids[i]);
+
+    tag[i] = tag_of(b, hash);
+    cell[i] = home_of(hash, b->n_index);
+    __builtin_prefetch(&b->index[cell[i]]);
+  }
+  for (int64_t i = 0; i < m; i++) {
+    cell[i] = find_tag(b, cell[i], tag[i]);
+    if (b->index[cell[i]]) __builtin_prefetch(&b->raw[row_in(b, cell[i])]);
+  }
+  for (int64_t i = 0; i < m; i++) rows[i] = find_from(b, cell[i], tag[i], ids[i]);
 }
 
 /*
@@ -160,22 +214,15 @@ static int64_t row_of_unknown(const struct TrsZchImpl *b, int64_t id)
 
 int64_t TrsZchFind(TrsZch b, int64_t n, const int64_t *ids, int64_t *rows)
 {
-  int64_t home[TRS_ZCH_AHEAD], n_found = 0;
+  int64_t n_found = 0;
 
   for (int64_t first = 0; first < n; first += TRS_ZCH_AHEAD) {
     const int64_t m = PetscMin((int64_t)TRS_ZCH_AHEAD, n - first);
 
-    for (int64_t i = 0; i < m; i++) {
-      home[i] = home_of(ids[first + i], b->n_index);
-      __builtin_prefetch(&b->index[home[i]]);
-    }
-    for (int64_t i = 0; i < m; i++)
-      if (b->index[home[i]]) __builtin_prefetch(&b->raw[b->index[home[i]] - 1]);
-    for (int64_t i = 0; i < m; i++) {
-      const int64_t id = ids[first + i], row = find_from(b, home[i], id);
-
-      rows[first + i] = row >= 0 ? row : row_of_unknown(b, id);
-      n_found += row >= 0;
+    find_group(b, m, ids + first, rows + first);
+    for (int64_t i = first; i < first + m; i++) {
+      n_found += rows[i] >= 0;
+      if (rows[i] < 0) rows[i] = row_of_unknown(b, ids[i]);
     }
   }
   return n_found;
@@ -186,7 +233,7 @@ int64_t TrsZchFind(TrsZch b, int64_t n, const int64_t *ids, int64_t *rows)
 /* The cell of an id in a table of n cells: its own, or the free one that it would take. */
 static inline TrsZchSeen *cell_of(TrsZchSeen *table, int64_t n, int64_t id)
 {
-  int64_t cell = home_of(id, n);
+  int64_t cell = home_of(hash_of(id), n);
 
   while (table[cell].count && table[cell].id != id) cell = next_cell(cell, n);
   return &table[cell];
@@ -229,7 +276,8 @@ PetscErrorCode TrsZchLearn(TrsZch b, int64_t n, const int64_t *ids)
     const int64_t m = PetscMin((int64_t)TRS_ZCH_AHEAD, n - first);
 
     PetscCall(grow_seen(b, m));
-    for (int64_t i = 0; i < m; i++) __builtin_prefetch(&b->seen[home_of(ids[first + i], b->n_cells)], 1);
+    for (int64_t i = 0; i < m; i++)
+      __builtin_prefetch(&b->seen[home_of(hash_of(ids[first + i]), b->n_cells)], 1);
     for (int64_t i = 0; i < m; i++) {
       TrsZchSeen *cell = cell_of(b->seen, b->n_cells, ids[first + i]);
 
@@ -253,32 +301,42 @@ static float threshold_of(const struct TrsZchImpl *b)
   return (float)share * (float)sum;
 }
 
+/* Add an id of the history to its entry, or note it as a candidate: pair[*n]. */
+static void meet_seen(TrsZch b, int64_t cell, int64_t row, TrsRadixPair *pair, int64_t *n)
+{
+  const TrsZchSeen *seen = &b->seen[cell];
+
+  if (row < 0 && b->rule.torchrec && seen->id == EMPTY) row = row_of_unknown(b, EMPTY);
+  if (row < 0) {
+    pair[(*n)++] = (TrsRadixPair){TrsRadixKey(seen->id), cell};
+    return;
+  }
+  if (b->count) b->count[row] += seen->count;
+  if (b->last) b->last[row] = seen->last;
+}
+
 /*
   Add the history to the entries that have its ids, and list the other ids as candidates: their
   cells, by count from the largest, and by id.
 */
 static PetscErrorCode list_candidates(TrsZch b, int64_t *n_candidates)
 {
+  int64_t n = 0, m = 0, cell[TRS_ZCH_AHEAD], ids[TRS_ZCH_AHEAD], rows[TRS_ZCH_AHEAD];
   const float threshold = threshold_of(b);
   TrsRadixPair *pair;
-  int64_t n = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(&b->candidates, b->n_seen * (int64_t)sizeof(*pair), PETSC_FALSE));
   pair = (TrsRadixPair *)b->candidates.data;
-  for (int64_t i = 0; i < b->n_cells; i++) {
-    const TrsZchSeen *seen = &b->seen[i];
-    int64_t row;
-
-    if (!seen->count || !((float)seen->count > threshold)) continue;
-    row = find(b, seen->id);
-    if (row < 0 && b->rule.torchrec && seen->id == EMPTY) row = row_of_unknown(b, EMPTY);
-    if (row < 0) {
-      pair[n++] = (TrsRadixPair){TrsRadixKey(seen->id), i};
-      continue;
+  for (int64_t i = 0; i <= b->n_cells; i++) {
+    if (m == TRS_ZCH_AHEAD || i == b->n_cells) {
+      find_group(b, m, ids, rows);
+      for (int64_t k = 0; k < m; k++) meet_seen(b, cell[k], rows[k], pair, &n);
+      m = 0;
     }
-    if (b->count) b->count[row] += seen->count;
-    if (b->last) b->last[row] = seen->last;
+    if (i == b->n_cells || !b->seen[i].count || !((float)b->seen[i].count > threshold)) continue;
+    cell[m] = i;
+    ids[m++] = b->seen[i].id;
   }
   PetscCall(TrsBufferReserve(&b->spare, n * (int64_t)sizeof(*pair), PETSC_FALSE));
   TrsRadixSort(n, pair, (TrsRadixPair *)b->spare.data);
@@ -325,25 +383,46 @@ static PetscErrorCode order_candidates(TrsZch b, int64_t n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Keep the m smallest of n pairs, whose keys differ, in any order. spare [n] is scratch. */
+static PetscErrorCode keep_smallest(int64_t n, int64_t m, TrsRadixPair *pair, uint64_t *spare)
+{
+  int64_t kept = 0, below;
+  uint64_t limit;
+
+  PetscFunctionBegin;
+  if (m == 0 || n <= m) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int64_t i = 0; i < n; i++) spare[i] = pair[i].key;
+  PetscCall(TrsRadixSelect(n, spare, m, &limit, &below));
+  for (int64_t i = 0; i < n; i++)
+    if (pair[i].key <= limit) pair[kept++] = pair[i];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   List the entries whose key is below `limit`, or equal to it, from the last in TorchRec's order to
-  the first: empty entries come last there. At most `most` entries are listed. Returns their number.
+  the first: empty entries come last there. *n, at most `most`, receives the number of entries.
 */
-static int64_t list_entries(TrsZch b, const uint64_t *key, uint64_t limit, PetscBool equal, int64_t most,
-                            TrsRadixPair *to)
+static PetscErrorCode list_entries(TrsZch b, const uint64_t *key, uint64_t limit, PetscBool equal,
+                                   int64_t most, TrsRadixPair *to, int64_t *n)
 {
-  int64_t n = 0, n_empty;
+  int64_t n_empty = 0, n_ids = 0;
 
-  for (int64_t i = b->n_empty - 1; i >= 0 && n < most; i--)
+  PetscFunctionBegin;
+  for (int64_t i = b->n_empty - 1; i >= 0 && n_empty < most; i--)
     if (equal ? key[b->empty[i]] == limit : key[b->empty[i]] < limit)
-      to[n++] = (TrsRadixPair){0, b->empty[i]};
-  n_empty = n;
-  if (n == most) return n;
+      to[n_empty++] = (TrsRadixPair){0, b->empty[i]};
+  *n = n_empty;
+  if (n_empty == most) PetscFunctionReturn(PETSC_SUCCESS);
+  to += n_empty;
+  most -= n_empty;
   for (int64_t r = 0; r < b->rows - 1; r++)
     if ((equal ? key[r] == limit : key[r] < limit) && (b->raw[r] != EMPTY || b->number[TRS_ZCH_LARGEST] == r))
-      to[n++] = (TrsRadixPair){~TrsRadixKey(b->raw[r]), r};
-  TrsRadixSort(n - n_empty, to + n_empty, (TrsRadixPair *)b->spare.data);
-  return PetscMin(n, most);
+      to[n_ids++] = (TrsRadixPair){~TrsRadixKey(b->raw[r]), r};
+  PetscCall(keep_smallest(n_ids, most, to, (uint64_t *)b->spare.data));
+  n_ids = PetscMin(n_ids, most);
+  TrsRadixSort(n_ids, to, (TrsRadixPair *)b->spare.data);
+  *n += n_ids;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Make a piece of the keys of all rows. */
@@ -360,7 +439,7 @@ static void make_keys(void *context, int64_t i)
 static PetscErrorCode list_lowest(TrsZch b, int64_t m)
 {
   const int64_t n = b->rows - 1;
-  int64_t below = 0, n_low;
+  int64_t below = 0, n_low, n_equal;
   uint64_t *key, limit = 0;
   TrsRadixPair *low;
 
@@ -373,8 +452,8 @@ static PetscErrorCode list_lowest(TrsZch b, int64_t m)
   PetscCall(TrsBufferReserve(&b->low, (n + below) * (int64_t)sizeof(*low), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&b->spare, n * (int64_t)sizeof(*low), PETSC_FALSE));
   low = (TrsRadixPair *)b->low.data;
-  n_low = list_entries(b, key, limit, PETSC_FALSE, n, low);
-  (void)list_entries(b, key, limit, PETSC_TRUE, m - n_low, low + n_low);
+  PetscCall(list_entries(b, key, limit, PETSC_FALSE, n, low, &n_low));
+  PetscCall(list_entries(b, key, limit, PETSC_TRUE, m - n_low, low + n_low, &n_equal));
   for (int64_t i = 0; i < m; i++) low[i].key = key[low[i].value];
   TrsRadixSort(m, low, (TrsRadixPair *)b->spare.data);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -400,6 +479,14 @@ static void give(TrsZch b, int64_t row, const TrsZchSeen *to, TrsGivenRow *given
   b->counts.held++;
   b->counts.given++;
   *given = (TrsGivenRow){to->id, row, ++b->times[row]};
+}
+
+/* Fetch what give() will use. */
+static void fetch(const struct TrsZchImpl *b, int64_t row, const TrsZchSeen *to)
+{
+  __builtin_prefetch(&b->raw[row], 1);
+  __builtin_prefetch(&b->times[row], 1);
+  __builtin_prefetch(&b->index[home_of(hash_of(to->id), b->n_index)], 1);
 }
 
 /* Drop the rows that have an id from the list of empty ones. */
@@ -431,7 +518,12 @@ static PetscErrorCode replace_lowest(TrsZch b, int64_t n_candidates, int64_t *n_
   while (n < m && low[n].key < ~candidate[n].key) n++;
   PetscCall(TrsBufferReserve(&b->given, n * (int64_t)sizeof(*given), PETSC_FALSE));
   given = (TrsGivenRow *)b->given.data;
-  for (int64_t i = 0; i < n; i++) give(b, low[n - 1 - i].value, &b->seen[candidate[i].value], &given[i]);
+  for (int64_t i = 0; i < n; i++) {
+    if (i + 2 * TRS_ZCH_SOON < n) __builtin_prefetch(&b->seen[candidate[i + 2 * TRS_ZCH_SOON].value]);
+    if (i + TRS_ZCH_SOON < n)
+      fetch(b, low[n - 1 - i - TRS_ZCH_SOON].value, &b->seen[candidate[i + TRS_ZCH_SOON].value]);
+    give(b, low[n - 1 - i].value, &b->seen[candidate[i].value], &given[i]);
+  }
   shorten_empty(b);
   *n_given = n;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -301,7 +301,7 @@ static void test_state(void **state)
   (void)state;
   assert_petsc_ok(TrsEmbeddingShardsAddState(&shards, &list));
   assert_int_equal(list.n, 2);
-  assert_string_equal(list.tensor[1].path, "embedding/a/keys");
+  assert_string_equal(list.tensor[0].path, "embedding/a/keys"); /* keys come before rows */
   assert_petsc_ok(TrsStateFree(&list));
   assert_true(TrsPlacementTreats(&shards, 0, PETSC_TRUE));
 }
