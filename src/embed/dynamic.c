@@ -121,7 +121,10 @@ static inline int64_t next_cell(int64_t cell, int64_t n)
   return cell + 1 == n ? 0 : cell + 1;
 }
 
-/* The high bits of the cell of an id. They tell most other ids apart without a look at their entries. */
+/*
+  The high bits of the cell of an id. They tell most other ids apart without a look at their
+  entries.
+*/
 static inline uint32_t tag_of(const struct TrsDynamicImpl *b, uint64_t hash)
 {
   return (uint32_t)(hash >> 26) & ~b->row_mask;

@@ -182,8 +182,8 @@ static void erase(TrsZch b, int64_t row)
 }
 
 /*
-  Find the rows of at most TRS_ZCH_AHEAD ids together, so that their cells and entries are fetched at
-  the same time; -1: none.
+  Find the rows of at most TRS_ZCH_AHEAD ids together, so that their cells and entries are fetched
+  at the same time; -1: none.
 */
 static void find_group(const struct TrsZchImpl *b, int64_t m, const int64_t *ids, int64_t *rows)
 {
