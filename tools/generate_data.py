@@ -5,6 +5,7 @@
   generate_data.py --output train.h5 --num-samples 1000000 --features 26 --num-embeddings 100000 --num-dense 13
   generate_data.py --output train.h5 --num-samples 1M --features user,item,hist --num-embeddings 1M,50k,50k --pooling 1,1,1:20 --ids zipf
   generate_data.py --output train.h5 --num-samples 80000 --output-eval eval.h5 --num-eval 20000 ...
+  generate_data.py --output days.h5 --num-samples 1M --features user,item --num-embeddings 20k,5k --ids zipf --drift 0,200k --id-type int64
 
 Lists have one entry per feature, or one entry for all features. Numbers take k, M, G. A pooling factor is a sample's
 number of ids for a feature: 5 (fixed), 1:9 (uniform, both ends included), or geometric:5 (mean 5, 0 included).
@@ -81,16 +82,27 @@ def stream(seed, part, feature, chunk):
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, part, feature, chunk])))
 
 
-def draw_ids(rng, n, rows, alpha):
-    """n ids below rows. Without alpha they are uniform. With alpha the density is x^-alpha on [1, rows + 1), and the whole part of x is the
+def draw_ranks(rng, n, rows, alpha):
+    """n ranks below rows. Without alpha they are uniform. With alpha the density is x^-alpha on [1, rows + 1), and the whole part of x is the
     rank: Zipf's law, except for the first ranks."""
     u = rng.random(n)
     if alpha is None:
         return (u * rows).astype(np.int64)
     power = 1.0 - alpha
     x = (1 + u * ((rows + 1.0) ** power - 1)) ** (1 / power) if abs(power) > 1e-9 else (rows + 1.0) ** u
-    rank = np.clip(x.astype(np.int64) - 1, 0, rows - 1)
-    return rank * SCATTER % rows
+    return np.clip(x.astype(np.int64) - 1, 0, rows - 1)
+
+
+def draw_ids(rng, n, rows, alpha):
+    """n ids below rows, spread as draw_ranks() says."""
+    ranks = draw_ranks(rng, n, rows, alpha)
+    return ranks if alpha is None else ranks * SCATTER % rows
+
+
+def drifting_ids(ranks, samples, rows, life):
+    """The ids of ranks at given samples, when each id is born as the most popular, loses a rank every life / rows samples, and dies after
+    `life` samples: at sample s, rank r is the id rows - 1 - r + s * rows // life."""
+    return rows - 1 - ranks + samples * rows // life
 
 
 def hidden_weight(ids, feature, seed):
@@ -132,7 +144,11 @@ def chunk_of(args, chunk, n):
         rng = stream(args.seed, 0, f, chunk)
         lengths[:, f] = args.poolings[f](rng, CHUNK)
         sample = np.repeat(np.arange(CHUNK), lengths[:, f])
-        ids = draw_ids(rng, len(sample), rows, args.alpha if args.ids == "zipf" else None)
+        alpha = args.alpha if args.ids == "zipf" else None
+        if args.lives[f]:
+            ids = drifting_ids(draw_ranks(rng, len(sample), rows, alpha), chunk * CHUNK + sample, rows, args.lives[f])
+        else:
+            ids = draw_ids(rng, len(sample), rows, alpha)
         scale = rng.random(len(sample), np.float32) * 2 if f in args.weighted else np.ones(len(sample), np.float32)
         bag = np.bincount(sample, hidden_weight(ids, f, args.seed) * scale, CHUNK)
         score += bag / np.sqrt(np.maximum(lengths[:, f], 1))
@@ -163,7 +179,8 @@ def progress(path, samples):
 def write(args, path, begin, end):
     """Samples begin to end of the endless stream."""
     loss = 0.0
-    with trsdata.DatasetWriter(path, args.names, args.rows, args.num_dense, bool(args.weighted), args.id_dtype, args.compress, bool(args.weights),
+    ranges = [0 if life else rows for rows, life in zip(args.rows, args.lives)]  # 0: the ids have no range
+    with trsdata.DatasetWriter(path, args.names, ranges, args.num_dense, bool(args.weighted), args.id_dtype, args.compress, bool(args.weights),
                                args.labels, bool(args.groups), args.times) as out:
         with progress(path, end - begin) as bar:
             for chunk in range(begin // CHUNK, -(-end // CHUNK)):
@@ -194,6 +211,7 @@ def parse():
     parser.add_argument("--pooling", default="1", metavar="LIST", help="ids per sample of each: 5, 1:9 or geometric:5 (default: %(default)s)")
     parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform", help="how ids are spread (default: %(default)s)")
     parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf: the r-th id has the share of x^-ALPHA between r and r + 1, so the first are rarer than by r^-ALPHA (default: %(default)s)")
+    parser.add_argument("--drift", default="0", metavar="LIST", help="samples that an id of each lives: it is born as the most popular, loses rank after rank and dies. There are --num-embeddings ids at a time (default: 0, ids stay)")
     parser.add_argument("--weights", type=interval, metavar="LOW:HIGH", help="weights of samples, uniform in [LOW, HIGH) (default: none, all count alike)")
     parser.add_argument("--labels", default="", metavar="LIST", help="names of several labels; each is positive at half of the places of the one before (default: one label without a name)")
     parser.add_argument("--groups", type=number, default=0, metavar="N", help="a group for each sample, below N, spread as --ids says (default: none)")
@@ -222,6 +240,9 @@ def parse():
     args.id_dtype = np.dtype(args.id_type)
     if max(args.rows) > np.iinfo(args.id_dtype).max:
         parser.error("--num-embeddings needs --id-type int64")
+    args.lives = per_feature("drift", args.drift, count, number)
+    if any(args.lives) and args.id_type == "int32" and max(rows + (args.num_samples + args.num_eval) * rows // life for rows, life in zip(args.rows, args.lives) if life) > 2**31 - 1:
+        parser.error("--drift: these ids need --id-type int64")
     args.poolings = per_feature("pooling", args.pooling, count, pooling)
     chosen = args.names if args.weighted == "all" else [name for name in args.weighted.split(",") if name]
     if set(chosen) - set(args.names):

@@ -28,6 +28,7 @@ def main():
     parser.add_argument("-o", "--output", default="run.png", metavar="PICTURE", help="(default: %(default)s)")
     parser.add_argument("--label", action="append", default=[], help="of each run, in order (default: the file's name)")
     parser.add_argument("--window", type=trspython.positive, metavar="STEPS", help="of the smoothed loss (default: 1 %% of the steps)")
+    parser.add_argument("--panel", action="append", default=[], metavar="TITLE", help="draw only the panels with these titles, such as AUC (default: all)")
     args = parser.parse_args()
     if len(args.label) > len(args.runs):
         parser.error(f"{len(args.label)} times --label for {trsread.counted(len(args.runs), 'run')}")
@@ -39,7 +40,13 @@ def main():
         panels = trscurves.curve_panels(runs, styles, args.window) + trscurves.cost_panels(runs, styles)
         if not panels:
             raise trsread.Unreadable(f"{args.runs[0]} has no step, evaluation or prediction to draw")
-        trsfigures.save(trscurves.compose(panels), args.output)
+        figure = trscurves.compose(panels)
+        if args.panel:
+            titles = [axes.get_title(loc="left") for axes in figure.axes]
+            for title in set(args.panel) - set(titles):
+                raise trsread.Unreadable(f"--panel {title}: the runs have {', '.join(titles)}")
+            figure = trscurves.compose([panel for panel, title in zip(panels, titles) if title in args.panel])
+        trsfigures.save(figure, args.output)
     except trsread.Unreadable as error:
         sys.exit(f"plot_run.py: {error}")
     print("wrote", args.output)

@@ -43,6 +43,21 @@ class Generate(unittest.TestCase):
         one = self.read(a, "sparse/weights")[np.repeat(np.tile([0, 1, 2], 20000), self.read(a, "sparse/lengths").reshape(-1)) != 1]
         self.assertTrue((one == 1).all())  # for features without the option
 
+    def test_ids_that_drift(self):
+        path = self.make("d.h5", "--num-samples", "40000", "--features", "user,item", "--num-embeddings", "500,200", "--ids", "zipf", "--drift", "0,10k", "--id-type", "int64")
+        user, item = self.read(path, "sparse/values").reshape(-1, 2).T
+        sample = np.arange(40000)
+        rank = 199 - item + sample * 200 // 10000
+        self.assertTrue(user.max() < 500 and rank.min() == 0 and rank.max() == 199)  # 200 ids live at a time, and the newest is the most popular
+        self.assertEqual(np.argmax(np.bincount(rank)), 0)
+        for i in (300, 400, 500):
+            born, seen = (i - 199) * 50, sample[item == i]
+            self.assertTrue(born <= seen.min() < born + 100 and born + 8000 < seen.max() < born + 10000, f"id {i}, born at {born}, occurs from {seen.min()} to {seen.max()}")
+        with h5py.File(path) as h:
+            self.assertEqual(h["sparse"].attrs["num_embeddings"].tolist(), [500, 0])
+        still = self.make("s.h5", "--num-samples", "40000", "--features", "user,item", "--num-embeddings", "500,200", "--ids", "zipf")
+        self.assertEqual(user.tolist(), self.read(still, "sparse/values").reshape(-1, 2)[:, 0].tolist())
+
     def test_labels_groups_and_times(self):
         path = self.make("l.h5", "--num-samples", "20000", "--features", "2", "--labels", "click,buy,like", "--groups", "50", "--times")
         plain = self.make("p.h5", "--num-samples", "20000", "--features", "2")

@@ -83,6 +83,8 @@ class Runs(handmade.Scratch):
         self.draws("plot_run.py", a, start=handmade.process)
         self.draws("plot_run.py", b)
         self.draws("plot_run.py", a, a, b)
+        self.draws("plot_run.py", a, "--panel", "loss")
+        self.assertIn("--panel AUD: the runs have loss", handmade.tool("plot_run.py", a, "--panel", "AUD", "-o", self.path("no.png")).stderr)
         # an evaluation of several tasks: probabilities, numbers, and probabilities of three classes
         with h5py.File(self.path("tasks.h5"), "w") as h:
             h.attrs.update(format="trshard-run", options="-tasks click,price,kind\n")
