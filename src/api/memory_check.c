@@ -34,6 +34,7 @@ static void add_table(const TrsMachine *machine, const TrsTableConfig *table, co
                             (quantised
                                  ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
                                  : (double)(shard->cols * TrsDTypeBytes(table->data_type)));
+    if (host) bytes[TRS_NEED_ROWS] += (double)shard->rows * (double)TrsTableKeysRowBytes(table);
     if (!optimizer || host) continue;
     TrsSparseOptimizerStateBytes(optimizer->kind, shard->rows, shard->cols, &of_rows, &of_elements);
     bytes[TRS_NEED_STATES] += of_rows + (!uvm || table->constraints.enforce_hbm ? of_elements : 0);

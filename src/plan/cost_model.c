@@ -209,7 +209,8 @@ void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option,
                                            : element_bytes(model, table),
                           .load_factor = option->has_load_factor ? option->load_factor : 0,
                           .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes),
-                          .merged_copies = settings->merges_copies ? model->topology->replicas : 1};
+                          .merged_copies = settings->merges_copies ? model->topology->replicas : 1,
+                          .keys_row_bytes = TrsTableKeysRowBytes(table)};
   batch_size_of(model, table, &in->ids, &in->rows_out);
 }
 

@@ -247,6 +247,7 @@ static PetscErrorCode write_tables(const TrsReport *r, TrsText *text)
                     "Table", "Type", "Kernel", "Perf ms, sum over shards", "HBM GiB", "DDR GiB", "Cache",
                     "Pooling", "Num", "Indices", "Output", "Wei", "F", "Dim", "[shard]", "Rows", "Ranks"));
   for (int t = 0; t < r->in->plan->n_tables; t++) PetscCall(write_table(r, t, text));
+  PetscCall(TrsKeysWrite(r->in->plan->n_tables, r->config, text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

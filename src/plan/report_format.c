@@ -115,3 +115,25 @@ void TrsMeasureImbalance(int n, const double *share, TrsImbalance *imbalance)
   imbalance->chi = chi / (((k - 1) / k) * ((k - 1) / k) * k + (k - 1) / k);
   imbalance->kl = kl / log(k);
 }
+
+PetscErrorCode TrsKeysWrite(int n, const TrsTableConfig *const *table, TrsText *text)
+{
+  char bytes[32];
+
+  PetscFunctionBegin;
+  for (int t = 0; t < n; t++) {
+    const int64_t row_bytes = TrsTableKeysRowBytes(table[t]);
+    const PetscBool capped = (PetscBool)(table[t]->id_map.kind == TRS_ID_MAP_DYNAMIC);
+
+    if (row_bytes == 0) continue;
+    PetscCall(TrsTextPrintf(
+        text,
+        "table %s: its directory of ids takes %" PRId64 " bytes of host memory a row, %s for %s%" PRId64
+        " rows%s\n",
+        table[t]->name, row_bytes,
+        TrsBytesText((double)row_bytes * (double)table[t]->num_embeddings, bytes, sizeof(bytes)),
+        capped ? "the cap of " : "", table[t]->num_embeddings,
+        capped ? "; a run takes memory only for rows in use" : ""));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -117,5 +117,7 @@ TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t c
     /* Add the ids and gradients of all copies. Each copy has as many as this one. */
     if (!in->is_inference && in->merged_copies > 1) storage.ddr += in->merged_copies * (input + output);
   }
+  /* Each column shard has a directory of its own, in host memory. */
+  if (cols > 0) storage.ddr += to_bytes((double)rows * (double)in->keys_row_bytes);
   return storage;
 }

@@ -5,6 +5,7 @@
 #include "data/reader.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
+#include "plan/report_format.h"
 #include "report/step_prediction.h"
 #include "session/column_cuts.h"
 #include "session/session.h"
@@ -15,8 +16,8 @@
 enum { TRS_SHOWN_TABLES = 50 };
 
 /*
-  Open the dataset. It supplies values that the options leave open. If the options name the tables,
-  the dataset may be missing, and *dataset is then NULL.
+  Open the dataset, which supplies values that the options leave open. If the options name the
+  tables, the dataset may be missing: *dataset is then NULL.
 */
 static PetscErrorCode open_dataset(MPI_Comm comm, TrsOptions options, TrsDataset *dataset)
 {
@@ -35,7 +36,7 @@ static PetscErrorCode open_dataset(MPI_Comm comm, TrsOptions options, TrsDataset
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the tables, as a TrsTablesReader. */
+/* Read the tables: a TrsTablesReader. */
 static PetscErrorCode read_tables(TrsOptions options, void *context, TrsTableConfigs *tables)
 {
   TrsDataset dataset = context;
@@ -63,8 +64,8 @@ static PetscErrorCode count_dense(TrsOptions options, TrsDataset dataset, int64_
 }
 
 /*
-  Print the names of the tables that the planner leaves out. These are tables of another device
-  group, which TorchRec's planner leaves out too.
+  Print the names of the tables that the planner leaves out. Like TorchRec's planner, it leaves out
+  tables of another device group.
 */
 static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
 {
@@ -85,10 +86,7 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Find out if the plan is for a training. It is not if tables are quantised, because these are not
-  trained.
-*/
+/* Is the plan for a training? Quantised tables are not trained. */
 static PetscErrorCode is_training(TrsOptions options, const TrsTableConfigs *tables, PetscBool *trains)
 {
   PetscBool inference;
@@ -102,9 +100,9 @@ static PetscErrorCode is_training(TrsOptions options, const TrsTableConfigs *tab
 }
 
 /*
-  If the options give the rates of dense layers, print the predicted time of a training step on the
-  slowest rank. A plan needs no model. If the options define no model that fits the tables, the line
-  states this. Logically collective.
+  If the options give the rates of dense layers, print the predicted training step of the slowest
+  rank. A plan needs no model: if the options define none that fits the tables, the line says so.
+  Logically collective.
 */
 static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                  int64_t num_dense, const TrsShardingPlan *plan, const TrsPlannedWorld *world)
@@ -140,20 +138,36 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The bytes of a shard's rows and states in a run. */
+/* Print the bytes of the directories of tables that keep ids, and their caps. */
+static PetscErrorCode tell_keys(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
+{
+  TrsText text = {NULL, 0, 0};
+
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    if (TrsShardingPlanFind(plan, table->name)) PetscCall(TrsKeysWrite(1, &table, &text));
+  }
+  if (text.data) PetscCall(PetscPrintf(comm, "%s", text.data));
+  PetscCall(TrsTextFree(&text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Return the bytes of a shard's rows, states and directory in a run. */
 static double shard_bytes(const TrsTableConfig *table, const TrsSparseOptimizerArgs *optimizer,
                           const TrsShard *shard)
 {
   double of_rows, of_elements;
 
   TrsSparseOptimizerStateBytes(optimizer->kind, shard->rows, shard->cols, &of_rows, &of_elements);
-  return (double)(shard->rows * shard->cols * TrsDTypeBytes(table->data_type)) + of_rows + of_elements;
+  return (double)(shard->rows * shard->cols * TrsDTypeBytes(table->data_type)) + of_rows + of_elements +
+         (shard->cols > 0 ? (double)shard->rows * (double)TrsTableKeysRowBytes(table) : 0.0);
 }
 
 /*
-  Print by how much the tables and states of a rank exceed the bytes that the plan counts for it.
-  The planner counts states as TorchRec's planner does: in the table's type, and only one state for
-  lamb.
+  The planner counts states as TorchRec's does: in the table's type, and one state for lamb. Print
+  by how much a rank's actual tables and states exceed the plan's total for the rank.
 */
 static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                   const TrsShardingPlan *plan)
@@ -168,7 +182,7 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
   PetscCall(is_training(options, tables, &trains));
   if (!trains) PetscFunctionReturn(PETSC_SUCCESS);
   if (TrsSparseOptimizersFromOptions(options, tables, &optimizers) != PETSC_SUCCESS) {
-    TrsErrorClear(); /* ignore the error, because a plan does not need a valid optimizer */
+    TrsErrorClear(); /* a plan does not need a valid optimizer */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscCalloc1((size_t)plan->n_devices, &bytes));
@@ -226,6 +240,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   listed = (PetscBool)(tables.n <= TRS_PLAN_LISTED_TABLES && !reported && !explained);
   PetscCall(TrsOptionsGetBool(options, "-plan_list_tables", &listed, NULL));
   if (listed) PetscCall(TrsShardingPlanViewTables(&plan, comm, plan.n_tables));
+  if (!reported) PetscCall(tell_keys(comm, &tables, &plan));
   PetscCall(name_left_out(comm, &tables, &plan));
   PetscCall(TrsColumnCutsTell(comm, options, &tables, &plan));
   PetscCall(tell_states(comm, options, &tables, &plan));

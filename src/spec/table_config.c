@@ -126,6 +126,15 @@ PetscBool TrsTableKeepsIds(const TrsTableConfig *table)
   return (PetscBool)(TrsTableBuckets(table) > 0);
 }
 
+int64_t TrsTableKeysRowBytes(const TrsTableConfig *table)
+{
+  if (!TrsTableKeepsIds(table)) return 0;
+  /* an entry, and cells of the index, which is up to 85 % full */
+  if (table->id_map.kind == TRS_ID_MAP_DYNAMIC) return 24;
+  /* the id, its count and last iteration; times, the list of empty rows, and two cells */
+  return 8 + (table->zch.policy != TRS_ZCH_LRU ? 8 : 0) + (table->zch.policy != TRS_ZCH_LFU ? 8 : 0) + 16;
+}
+
 const char *TrsTableKeysWord(const TrsTableConfig *table)
 {
   return table->id_map.kind == TRS_ID_MAP_DYNAMIC ? "dynamic" : "zch";

@@ -12,7 +12,7 @@ static PetscBool needs_less(const TrsStorage *a, const TrsStorage *b)
   return (PetscBool)(a->hbm < b->hbm || (a->hbm == b->hbm && a->ddr < b->ddr));
 }
 
-/* Bytes of a table's rows and optimizer states. */
+/* Bytes of a table's rows, optimizer states and directory. */
 static double table_bytes(const TrsProblem *p, int t)
 {
   const TrsTableConfig *table = &p->tables->table[t];
@@ -25,7 +25,8 @@ static double table_bytes(const TrsProblem *p, int t)
   case TRS_STATE_TWO: copies = 3; break;
   }
   return copies * (double)table->num_embeddings * (double)table->embedding_dim *
-         TrsDTypeBits(table->data_type) / 8.0;
+             TrsDTypeBits(table->data_type) / 8.0 +
+         (double)table->num_embeddings * (double)TrsTableKeysRowBytes(table);
 }
 
 /* The tables' needs. */
