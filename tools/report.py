@@ -243,6 +243,25 @@ def evaluation_table(run):
     return table("evaluations", ("updates", "about", *names), rows)
 
 
+def ids_table(run):
+    """Tables whose rows are given to ids: sums over all starts, and the last numbers of what is in memory."""
+    def counted(value):
+        return Number(value, f"{value:,.0f}")
+
+    def share(part, whole):
+        return Number(100 * part / whole if whole else np.nan, f"{100 * part / whole:.1f} %" if whole else "")
+
+    rows = []
+    for name in run.id_tables():
+        of = {column: run.of_ids(name, column) for column in ("held", "rows", "lookups", "unknown", "taken", "young", "youngest", "dropped", "bytes")}
+        if not len(of["held"]):
+            continue
+        ages = of["youngest"][np.isfinite(of["youngest"])]
+        rows.append((name, counted(of["held"][-1]), counted(of["rows"][-1]), share(of["unknown"].sum(), of["lookups"].sum()), share(of["unknown"][-1], of["lookups"][-1]), counted(of["taken"].sum()),
+                     counted(of["young"].sum()), counted(ages.min()) if len(ages) else Number(np.nan), counted(of["dropped"].sum()), Number(of["bytes"][-1], trsread.bytes_text(of["bytes"][-1]))))
+    return table("ids", ("table", "rows in use", "rows", "lookups unknown", "in the last interval", "rows taken", "of ids in use", "youngest, batches", "ids dropped at a start", "directory"), rows)
+
+
 def stages_table(run):
     def words(values):
         return Number(values.mean(), trsread.ms_text(values.mean())), Number(values.max(), trsread.ms_text(values.max())), Number(values.argmax(), str(values.argmax()))
@@ -283,6 +302,7 @@ def run_page(page, run, args):
     page.section("Summary", facts(run_facts(run)), trace_link(run, args.trace, args.output))
     page.section("Curves", picture(trscurves.compose(curves), "curves over the steps") if curves else "")
     page.section("Evaluations", evaluation_table(run))
+    page.section("Rows of ids", ids_table(run))
     page.section("Starts", starts_table(run))
     page.section("Stages and memory", picture(trscurves.compose(costs, 2), "measured and predicted") if costs else "", stages_table(run), memory_table(run))
     plan = run.plan()

@@ -6,9 +6,9 @@
   tensorboard --logdir events/
 
 events/ gets a folder for each kind of series, so that TensorBoard draws the curves of one metric in one panel: train (loss,
-learning rates, samples/s, metrics of the window), lifetime (metrics since the weights' beginning), eval. Each point has the
-step and, as far as the run has it, the time. Use a separate folder for each run. A second call for the same run replaces its
-files.
+learning rates, samples/s, metrics of the window), lifetime (metrics since the weights' beginning), eval, and ids (rows of
+tables with id_map zch and dynamic). Each point has the step and, as far as the run has it, the time. Use a separate folder for
+each run. A second call for the same run replaces its files.
 """
 import argparse
 import os
@@ -103,6 +103,8 @@ def series_of(run):
             found["eval"].append((task + metric, run["eval/step"], run[f"eval/{task}{metric}"]))
         if task:
             found["eval"].append((task + "loss", run["eval/step"], run[f"eval/{task}loss"]))
+    found["ids"] = [(f"{table}/{name}", run["ids/step"], run.of_ids(table, name)) for table in run.id_tables()
+                    for name in ("unknown_share", "held", "given", "taken", "young", "youngest", "refused", "bytes")]
     return {folder: [(tag, steps, values) for tag, steps, values in series if len(values)] for folder, series in found.items() if any(len(s[2]) for s in series)}
 
 

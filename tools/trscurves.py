@@ -20,6 +20,7 @@ HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", 
         "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
 HELD_WORDS = {"others_pages": "memory of other ranks", "libraries_and_rest": "libraries and MPI"}  # labels of kinds whose names in the file are not clear
 WIDE = 36  # letters of a legend's entry; two such entries are as wide as a panel
+MOST_ID_TABLES = 6  # tables of a panel about rows of ids
 MOST_POINTS = 4000  # points of a curve: more than a picture has columns
 
 
@@ -157,6 +158,48 @@ def draw_metric(axes, runs, styles, task, metric, title):
         if has_metric(run, task, metric):
             draw_starts(axes, run, style)
     finish(axes, title, "")
+
+
+def id_tables(runs):
+    """The tables that keep ids, those first in whose last row most lookups had no row."""
+    last = {}
+    for run in runs:
+        for table in run.id_tables():
+            share = run.of_ids(table, "unknown_share")
+            last[table] = max(last.get(table, 0.0), np.nan_to_num(share[-1]) if len(share) else 0.0)
+    return sorted(last, key=lambda table: -last[table])
+
+
+def per_step(run, values):
+    """Numbers of the rows of /ids, divided by the steps of each row. Of a start's first row, the steps since the start count."""
+    step = run["ids/step"]
+    begin = np.concatenate([[0], step[:-1]])
+    for first in run["starts/first_step"]:
+        begin = np.where((first > begin) & (first < step), first, begin)
+    return values / np.maximum(step - begin, 1)
+
+
+# (panel, unit, values of a table's curve)
+OF_IDS = (("lookups of ids without a row", "% of the lookups", lambda run, table: 100 * run.of_ids(table, "unknown_share")),
+          ("rows in use", "% of the rows", lambda run, table: 100 * run.of_ids(table, "held") / np.maximum(run.of_ids(table, "rows"), 1)),
+          ("rows taken from ids", "a step", lambda run, table: per_step(run, run.of_ids(table, "taken"))),
+          ("age of the youngest row taken", "batches", lambda run, table: run.of_ids(table, "youngest")))
+
+
+def draw_ids(axes, runs, styles, title, unit, curve):
+    tables = id_tables(runs)
+    for run, style in zip(runs, styles):
+        for i, table in enumerate(tables[:MOST_ID_TABLES]):
+            values = curve(run, table) if table in run.id_tables() else np.zeros(0)
+            if len(values):
+                finite = values[np.isfinite(values)]
+                axes.plot(run["ids/step"], values, linestyle=STYLES[i % len(STYLES)], marker="o" if len(values) < 40 else None, color=COLOURS[i % len(COLOURS)] if style.single else style.colour,
+                          linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}{plain(table, 24)}: {f'{finite[-1]:.4g}' if len(finite) else 'none'}")
+        draw_starts(axes, run, style)
+    if len(tables) > MOST_ID_TABLES:
+        axes.plot([], [], " ", label=f"and {trsread.counted(len(tables) - MOST_ID_TABLES, 'table')} more")
+    axes.set_ylim(bottom=0)
+    finish(axes, title, unit)
 
 
 def draw_rates(axes, runs, styles):
@@ -323,6 +366,9 @@ def curve_panels(runs, styles, window=None):
                 panels.append(lambda axes, task=task, kind=kind, numbers=numbers: draw_groups(axes, runs, styles, task, kind, numbers))
     if any(len(run[name]) > 1 for run in runs for _, name in recall_columns(run)):
         panels.append(lambda axes: draw_recall(axes, runs, styles))
+    for title, unit, curve in OF_IDS:
+        if any(np.isfinite(curve(run, table)).any() for run in runs for table in run.id_tables()):
+            panels.append(lambda axes, title=title, unit=unit, curve=curve: draw_ids(axes, runs, styles, title, unit, curve))
     if any(np.ptp(run["train/dense_learning_rate"]) > 0 or np.ptp(run["train/embedding_learning_rate"]) > 0 for run in runs if len(run["train/dense_learning_rate"])):
         panels.append(lambda axes: draw_rates(axes, runs, styles))
     if any(np.isfinite(run["train/samples_per_s"]).any() for run in runs):

@@ -15,6 +15,7 @@ PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compu
 KINDS = ("hbm", "ddr")
 OF_GROUPS = re.compile(r"/(?:.*?_)??(gauc|group_(?:ne|mse|mae)|(?:ndcg|(?:retrieval_)?recall|hit_rate|precision)_at_\d+)$")
 OF_CLASSES = re.compile(r"(?:.*/)?(?:.+_)?(ne|auc|auprc|calibration)")
+OF_IDS = re.compile(r"ids/(.+)_held")
 ONE_CLASS = 1e-12  # mean labels this close to 0 or 1 count as one class; NE clamps them to this
 METRICS = ("ne", "auc", "auprc", "accuracy", "calibration", "ctr", "mse", "rmse", "mae")
 LARGEST = 1 << 63
@@ -250,7 +251,7 @@ class Run:
             raise Unreadable(f"{source} holds no results of a run: its attribute format is {self.attrs.get('format', 'missing')}")
         self.columns, self.texts = {}, {}
         handle.visititems(self._add)
-        for group in ("train", "eval", "metrics", "starts"):
+        for group in ("train", "eval", "metrics", "ids", "starts"):
             lengths = {name: len(column) for name, column in self.columns.items() if name.startswith(group + "/")}
             if len(set(lengths.values())) > 1:
                 raise Unreadable(f"{source}: the columns of /{group} differ in length: {lengths}")
@@ -296,6 +297,15 @@ class Run:
         """The names after these prefixes: METRICS, and the run's metrics of groups (-metrics_group) and of retrieval (-eval_recall_at)."""
         found = {match[1] for match in map(OF_GROUPS.search, self.columns) if match}
         return [*METRICS, *sorted(found, key=lambda name: (name.rstrip("0123456789"), len(name), name))]
+
+    def id_tables(self):
+        """The tables whose rows are given to ids and taken back (id_map zch, dynamic), in the file's order."""
+        return [match[1] for match in map(OF_IDS.fullmatch, self.columns) if match]
+
+    def of_ids(self, table, name):
+        """The series of /ids about a table, as numbers with NaN for the age of the youngest row taken if none was, or if the age is not known."""
+        values = self[f"ids/{table}_{name}"].astype(float)
+        return np.where(values < 0, np.nan, values) if name == "youngest" else values
 
     def option(self, name):
         return next((value for option, value, _ in self.options() if option == name), None)

@@ -31,6 +31,7 @@ void TrsDirectoryCountsAdd(TrsDirectoryCounts *to, const TrsDirectoryCounts *fro
   to->held += from->held;
   to->given += from->given;
   to->taken += from->taken;
+  to->young += from->young;
   to->lookups += from->lookups;
   to->unknown += from->unknown;
   to->refused += from->refused;
@@ -40,7 +41,8 @@ void TrsDirectoryCountsAdd(TrsDirectoryCounts *to, const TrsDirectoryCounts *fro
     to->youngest = from->youngest;
 }
 
-void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, TrsDirectoryCounts *counts)
+void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, PetscBool anew,
+                       TrsDirectoryCounts *counts)
 {
   *counts = (TrsDirectoryCounts){.youngest = -1};
   for (int i = 0; i < shards->n; i++) {
@@ -50,7 +52,7 @@ void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, TrsDirectory
     for (int64_t b = 0; b < directory->n; b++) {
       TrsDirectoryCounts of_bucket;
 
-      directory->ops->count(directory->bucket[b], &of_bucket);
+      directory->ops->count(directory->bucket[b], anew, &of_bucket);
       TrsDirectoryCountsAdd(counts, &of_bucket);
     }
     counts->lookups += directory->lookups;

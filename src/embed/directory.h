@@ -29,17 +29,25 @@ typedef struct {
   const TrsGivenRow *row; /* [n] */
 } TrsGivenRows;
 
-/* Numbers for reports, counted since a bucket's creation. Those of several buckets can be added. */
+/*
+  Numbers for reports, counted since a bucket's creation except for youngest. Those of several
+  buckets can be added.
+*/
 typedef struct {
   int64_t rows;         /* rows that ids may have */
   int64_t held;         /* ids that have a row now */
   int64_t given, taken; /* rows given to ids, and how many of them other ids lost */
+  int64_t young;        /* how many of these were younger than TrsDirectoryYoung() */
   int64_t lookups;      /* occurrences of ids in training batches */
   int64_t unknown;      /* how many of them had no row */
   int64_t refused;      /* occurrences of new ids for which no row could be had */
   int64_t dropped;      /* ids of a checkpoint for which there was no room */
-  int64_t youngest;     /* least age in batches of an id that lost its row; -1: unknown */
-  int64_t bytes;        /* memory beside the rows now */
+  /*
+    Least age in batches of an id that lost its row since the last call with `anew`; -1: unknown.
+    With zch_policy lfu only ages below the interval are known.
+  */
+  int64_t youngest;
+  int64_t bytes; /* memory beside the rows now */
 } TrsDirectoryCounts;
 
 /* Add the numbers of `from` to `to`. */
@@ -80,7 +88,8 @@ struct TrsDirectoryOps {
                         TrsGivenRows *given);
   /* The row of ids that have none, 0 or Z - 1. */
   int64_t (*unknown_row)(int64_t rows);
-  void (*count)(void *bucket, TrsDirectoryCounts *counts);
+  /* anew: from now on, youngest covers only ids that lose their rows later. */
+  void (*count)(void *bucket, PetscBool anew, TrsDirectoryCounts *counts);
   /* As the functions of TrsPlacementOps with these names (placement.h). */
   PetscErrorCode (*add_state)(const TrsEmbeddingShards *shards, int table, TrsState *state);
   PetscErrorCode (*state_was_read)(const TrsEmbeddingShards *shards, int table, const char *path);
@@ -105,5 +114,31 @@ static inline TrsDirectory *TrsDirectoryOf(const TrsEmbeddingShards *shards, int
 */
 int TrsDirectoryFind(const TrsEmbeddingShards *shards, int table, int64_t b, PetscBool column0);
 
-/* Add the numbers of all buckets of a table that this rank has with the table's first columns. */
-void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, TrsDirectoryCounts *counts);
+/*
+  Add the numbers of all buckets of a table that this rank has with the table's first columns. anew:
+  youngest begins anew.
+*/
+void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, PetscBool anew,
+                       TrsDirectoryCounts *counts);
+
+/*
+  The age in batches that an id should reach before it loses its row. Younger ids show that a table
+  is too small for the ids that training uses at a time. zch: an interval between evictions, at
+  least 2 batches. dynamic: the ttl, or 2 batches without one.
+*/
+static inline int64_t TrsZchYoung(const TrsZchRule *rule)
+{
+  return PetscMax(rule->interval, 2);
+}
+
+static inline int64_t TrsDynamicYoung(const TrsDynamicRule *rule)
+{
+  return rule->ttl ? rule->ttl : 2;
+}
+
+/* The same for a table that keeps ids. */
+static inline int64_t TrsDirectoryYoung(const TrsTableConfig *table)
+{
+  return table->id_map.kind == TRS_ID_MAP_DYNAMIC ? TrsDynamicYoung(&table->dynamic)
+                                                  : TrsZchYoung(&table->zch);
+}

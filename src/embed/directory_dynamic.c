@@ -110,9 +110,9 @@ static int64_t unknown_row(int64_t rows)
   return 0;
 }
 
-static void count(void *bucket, TrsDirectoryCounts *counts)
+static void count(void *bucket, PetscBool anew, TrsDirectoryCounts *counts)
 {
-  *counts = TrsDynamicCount((TrsDynamic)bucket);
+  *counts = TrsDynamicCount((TrsDynamic)bucket, anew);
 }
 
 /* --- writing checkpoints --- */

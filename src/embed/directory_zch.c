@@ -91,9 +91,9 @@ static int64_t unknown_row(int64_t rows)
   return rows - 1;
 }
 
-static void count(void *bucket, TrsDirectoryCounts *counts)
+static void count(void *bucket, PetscBool anew, TrsDirectoryCounts *counts)
 {
-  *counts = TrsZchCount((TrsZch)bucket);
+  *counts = TrsZchCount((TrsZch)bucket, anew);
 }
 
 /* --- checkpoints --- */

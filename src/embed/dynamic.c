@@ -238,6 +238,7 @@ static void release(TrsDynamic b, int64_t row)
   b->n_free++;
   b->counts.held--;
   b->counts.taken++;
+  b->counts.young += age < TrsDynamicYoung(&b->rule);
   if (b->counts.youngest < 0 || age < b->counts.youngest) b->counts.youngest = age;
 }
 
@@ -528,7 +529,7 @@ PetscErrorCode TrsDynamicAdmit(TrsDynamic b, int64_t n, const int64_t *ids, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-TrsDirectoryCounts TrsDynamicCount(TrsDynamic b)
+TrsDirectoryCounts TrsDynamicCount(TrsDynamic b, PetscBool anew)
 {
   TrsDirectoryCounts counts = b->counts;
 
@@ -536,6 +537,7 @@ TrsDirectoryCounts TrsDynamicCount(TrsDynamic b)
                  b->n_cells * (int64_t)sizeof(*b->candidate);
   if (b->sketch) counts.bytes += TRS_DYNAMIC_SKETCH_ROWS * b->width;
   for (int s = 0; s < TRS_DYNAMIC_SEGMENTS; s++) counts.bytes += b->segment[s].n * (int64_t)sizeof(uint32_t);
+  if (anew) b->counts.youngest = -1;
   return counts;
 }
 

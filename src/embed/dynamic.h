@@ -42,7 +42,8 @@ int64_t TrsDynamicFind(TrsDynamic bucket, PetscBool training, int64_t n, const i
 PetscErrorCode TrsDynamicAdmit(TrsDynamic bucket, int64_t n, const int64_t *ids, int64_t *rows,
                                int64_t *n_known, TrsGivenRows *given);
 
-TrsDirectoryCounts TrsDynamicCount(TrsDynamic bucket);
+/* anew: as in TrsDirectoryOps.count. */
+TrsDirectoryCounts TrsDynamicCount(TrsDynamic bucket, PetscBool anew);
 
 /* --- the state in checkpoints --- */
 

@@ -459,17 +459,34 @@ static PetscErrorCode list_lowest(TrsZch b, int64_t m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  The age of the row's id; -1: unknown. The history has ids of this interval only, for policies that
+  do not keep the last iteration of an id.
+*/
+static int64_t age_of(const struct TrsZchImpl *b, int64_t row)
+{
+  const TrsZchSeen *seen = b->last ? NULL : cell_of(b->seen, b->n_cells, b->raw[row]);
+
+  if (seen && seen->count == 0) return -1;
+  return b->number[TRS_ZCH_ITERATION] - (seen ? seen->last : b->last[row]);
+}
+
+/* Take the row from its id. */
+static void release(TrsZch b, int64_t row)
+{
+  const int64_t age = age_of(b, row);
+
+  erase(b, row);
+  b->counts.held--;
+  b->counts.taken++;
+  b->counts.young += age >= 0 && age < TrsZchYoung(&b->rule);
+  if (age >= 0 && (b->counts.youngest < 0 || age < b->counts.youngest)) b->counts.youngest = age;
+}
+
 /* Give a row to an id of the history. */
 static void give(TrsZch b, int64_t row, const TrsZchSeen *to, TrsGivenRow *given)
 {
-  const int64_t age = b->last ? b->number[TRS_ZCH_ITERATION] - b->last[row] : -1;
-
-  if (b->raw[row] != EMPTY || b->number[TRS_ZCH_LARGEST] == row) {
-    erase(b, row);
-    b->counts.held--;
-    b->counts.taken++;
-    if (age >= 0 && (b->counts.youngest < 0 || age < b->counts.youngest)) b->counts.youngest = age;
-  }
+  if (b->raw[row] != EMPTY || b->number[TRS_ZCH_LARGEST] == row) release(b, row);
   if (b->number[TRS_ZCH_LARGEST] == row) b->number[TRS_ZCH_LARGEST] = -1;
   b->raw[row] = to->id;
   if (to->id == EMPTY) b->number[TRS_ZCH_LARGEST] = row;
@@ -550,13 +567,14 @@ PetscErrorCode TrsZchEvict(TrsZch b, TrsGivenRows *given)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-TrsDirectoryCounts TrsZchCount(TrsZch b)
+TrsDirectoryCounts TrsZchCount(TrsZch b, PetscBool anew)
 {
   const int64_t arrays = (int64_t)sizeof(*b->raw) * (1 + (b->count != NULL) + (b->last != NULL));
   TrsDirectoryCounts counts = b->counts;
 
   counts.bytes = b->rows * (arrays + (int64_t)(sizeof(*b->times) + sizeof(*b->empty))) +
                  b->n_index * (int64_t)sizeof(*b->index) + b->n_cells * (int64_t)sizeof(*b->seen);
+  if (anew) b->counts.youngest = -1;
   return counts;
 }
 

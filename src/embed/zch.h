@@ -42,7 +42,8 @@ PetscErrorCode TrsZchEvict(TrsZch bucket, TrsGivenRows *given);
 /* Find the rows of n ids. An id without a row gets Z - 1. Returns the number of the other ids. */
 int64_t TrsZchFind(TrsZch bucket, int64_t n, const int64_t *ids, int64_t *rows);
 
-TrsDirectoryCounts TrsZchCount(TrsZch bucket);
+/* anew: as in TrsDirectoryOps.count. */
+TrsDirectoryCounts TrsZchCount(TrsZch bucket, PetscBool anew);
 
 /* --- the state in checkpoints: TorchRec's arrays, and what TorchRec forgets --- */
 

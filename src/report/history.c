@@ -90,6 +90,7 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
   const TrsResultsRange ranges[] = {{"train", "train/step", step},
                                     {"eval", "eval/step", step + 1},
                                     {"metrics", "metrics/step", step + 1},
+                                    {"ids", "ids/step", step + 1},
                                     {"starts", "starts/start", INT64_MAX},
                                     {"cache", "cache/rank", INT64_MAX},
                                     {"stages", NULL, 0},

@@ -3,6 +3,7 @@
 
 #include "report/banner.h"
 #include "report/data.h"
+#include "report/ids.h"
 #include "report/metrics.h"
 #include "report/recall.h"
 #include "report/record.h"
@@ -79,6 +80,7 @@ static PetscErrorCode set_up(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, e->results));
   PetscCall(TrsCheckpointRead(s->comm, init_from, &s->state, &info));
+  PetscCall(TrsReportDroppedIds(s));
   e->updates = info.step;
   PetscCall(TrsCheckpointInfoFree(&info));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &e->watchdog));

@@ -17,10 +17,7 @@
 
 #include <math.h>
 
-/*
-  Limit on the time that a requested stop waits for the next average of the copies. Batch systems
-  leave more time than this.
-*/
+/* A requested stop waits this long for the copies' next mean: less than batch systems leave. */
 enum { TRS_STOP_WAITS_S = 10 };
 
 static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
@@ -45,16 +42,16 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
 }
 
 /*
-  The number of updates that the weights have seen after the reader's step `step`. Files, their
-  names and messages use this number. The reader counts from the start again if a training resumes
-  with other data or starts from other weights.
+  Return the updates that the weights have seen after the reader's step `step`. Files, their names
+  and messages use this count. The reader's own count starts again after a resume with other data or
+  a start from other weights.
 */
 static int64_t updates_at(const TrsTraining *t, int64_t step)
 {
   return t->start.step + step - t->first_step;
 }
 
-/* After the session has opened the evaluation data, check the options that need this data. */
+/* Check the options that need evaluation data, once the session has opened it. */
 static PetscErrorCode check_evaluation(TrsTraining *t)
 {
   TrsOptions options = t->session.options;
@@ -69,7 +66,7 @@ static PetscErrorCode check_evaluation(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a step's predictions to the training's own metrics, as a TrsBatchObserver. */
+/* A TrsBatchObserver that adds a step's predictions to the training's own metrics. */
 static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const float *predictions,
                                   const double *losses, double seconds)
 {
@@ -99,8 +96,8 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
 }
 
 /*
-  Check that all files can be written, find the runs to which existing files belong, and load the
-  numbers that belong to this run.
+  Check that all files can be written, find the runs that own existing files, and load the run's own
+  numbers.
 */
 static PetscErrorCode set_up_outputs(TrsTraining *t)
 {
@@ -147,6 +144,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
     PetscCall(TrsTaskRunningCreate(s->comm, &s->tasks, options, t->metrics_window, &t->metrics));
   PetscCall(TrsTrainingLoad(t));
   PetscCall(set_up_outputs(t));
+  PetscCall(TrsIdReportStart(s, t->results, t->start.step, &t->ids));
   t->samples = t->start.samples_seen;
   t->done = t->metrics_done = t->first_step;
   PetscCall(TrsTraceStart(s->comm, options, t->start.step, s->machine.device,
@@ -156,10 +154,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Write a checkpoint to the file of this kind. For TRS_N_OUTPUTS, write it into the checkpoint
-  folder.
-*/
+/* Write a checkpoint to the file of this kind, or into the checkpoint folder if TRS_N_OUTPUTS. */
 static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 {
   const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
@@ -212,7 +207,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* If the checkpoint folder does not have the current weights yet, write them there. */
+/* Write the weights into the checkpoint folder, unless it already has them. */
 static PetscErrorCode keep_in_folder(TrsTraining *t)
 {
   PetscFunctionBegin;
@@ -221,8 +216,8 @@ static PetscErrorCode keep_in_folder(TrsTraining *t)
 }
 
 /*
-  Keep the best weights. If their file cannot be written, still write them to the checkpoint folder,
-  which may be on another disk.
+  Keep the best weights. If their file cannot be written, the folder still gets them, because it may
+  be on another disk.
 */
 static PetscErrorCode keep_best(TrsTraining *t)
 {
@@ -235,8 +230,8 @@ static PetscErrorCode keep_best(TrsTraining *t)
 }
 
 /*
-  Evaluate, and keep the weights if they are the best so far. If a stop is requested, the evaluation
-  ends without a result, and *stopped is set to true on all ranks.
+  Evaluate, and keep the weights if they are the best so far. A request to stop ends the evaluation
+  without a result, and *stopped is set on all ranks.
 */
 static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
@@ -248,6 +243,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelSynchronise(t->session.model));
+  PetscCall(TrsIdReportRow(&t->ids, updates));
   PetscCall(TrsEvaluateSession(&t->session, NULL, t->recall.n ? &observer : NULL, t->evaluated, stopped));
   t->evaluation_due = *stopped;
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
@@ -261,10 +257,13 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute a row of the training's own metrics, unless there already is a row for this step. */
+/*
+  Compute a row of the training's own metrics, and of its tables' ids, unless this step has its row.
+*/
 static PetscErrorCode compute_metrics(TrsTraining *t)
 {
   PetscFunctionBegin;
+  PetscCall(TrsIdReportRow(&t->ids, updates_at(t, t->done)));
   if (!t->metrics || t->metrics_done == t->done) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsTaskRunningCompute(t->metrics, t->measured));
   PetscCall(TrsRecordRunningMetrics(t->results, updates_at(t, t->done), &t->session.tasks, t->measured));
@@ -274,9 +273,9 @@ static PetscErrorCode compute_metrics(TrsTraining *t)
 }
 
 /*
-  Find out if a periodic checkpoint must be written after this step. A checkpoint has one copy of
-  the tables. If the copies differ, the checkpoint waits until they are averaged. An additional
-  average would change the weights, so a resumed run would differ from an uninterrupted one.
+  Tell whether a periodic checkpoint must be written after this step. A checkpoint holds one copy of
+  the tables. If the copies differ, it waits for their next mean: an additional mean would change
+  the weights, and a resumed run would not be the uninterrupted one.
 */
 static PetscErrorCode is_checkpoint_due(TrsTraining *t, PetscBool *due)
 {
@@ -298,9 +297,8 @@ static PetscErrorCode is_checkpoint_due(TrsTraining *t, PetscBool *due)
 }
 
 /*
-  Make a requested stop wait until the copies are averaged. An additional average would change the
-  weights. The signal may come shortly before the job is killed, so the stop waits only if the
-  average is near.
+  Let a requested stop wait for the next mean of the copies, for the same reason. The signal may
+  come shortly before the job is killed, so the stop waits only if the mean is near.
 */
 static PetscErrorCode wait_for_mean(TrsTraining *t, TrsStepResult *result)
 {
@@ -328,7 +326,7 @@ static PetscErrorCode wait_for_mean(TrsTraining *t, TrsStepResult *result)
 
 /*
   Write everything that is due after a step. If the history cannot be written, still write the
-  checkpoint. It may be on another disk, and it is more valuable.
+  checkpoint: it may be on another disk, and it is worth more.
 */
 static PetscErrorCode write_due(TrsTraining *t)
 {
@@ -341,6 +339,8 @@ static PetscErrorCode write_due(TrsTraining *t)
     PetscCall(TrsHistoryStep(&t->history, t->done - t->first_step));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  /* A resumed run counts from the checkpoint on. */
+  PetscCall(TrsIdReportRow(&t->ids, updates_at(t, t->done)));
   ierr = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
   PetscCall(checkpoint(t, TRS_N_OUTPUTS));
   PetscCall(ierr);
@@ -366,8 +366,8 @@ static PetscErrorCode refuse_loss(const TrsSession *session, const TrsStepResult
 }
 
 /*
-  Finish a step: record its numbers, and do everything that is due. If a requested stop ends an
-  evaluation, result->stop is set.
+  Finish a step: record its numbers, and do everything that is due. If a request to stop ends an
+  evaluation, sets result->stop.
 */
 static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double step_s)
 {
@@ -398,8 +398,8 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
                                                       (t->eval_every && t->done % t->eval_every == 0)));
   if (t->evaluation_due && t->done < t->total_steps && !result->stop) PetscCall(evaluate(t, &result->stop));
   /*
-    Compute the last row of metrics before the last checkpoint. If the run is killed before its end,
-    a resumed run has no step left in which to compute it.
+    The last checkpoint must include the last row of metrics: a run that is killed before its end
+    and then resumed has no step left to compute it.
   */
   if (t->done == t->total_steps || TrsEarlyStoppingIsOver(&t->early)) PetscCall(compute_metrics(t));
   if (!result->stop) PetscCall(write_due(t));
@@ -433,8 +433,8 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
 }
 
 /*
-  Record the number of allocations in the steps after the warm-up, without evaluations and
-  checkpoints. It is 0 if batches do not grow.
+  Record the number of allocations in steps after the warm-up, without evaluations and checkpoints.
+  The number is 0 if batches do not grow.
 */
 static PetscErrorCode record_allocations(TrsTraining *t)
 {
@@ -447,9 +447,8 @@ static PetscErrorCode record_allocations(TrsTraining *t)
 }
 
 /*
-  If the training reached its end, make its last evaluation. If early stopping ended it, print why.
-  If a requested stop ended the evaluation, *stopped is set. A resumed run then makes the
-  evaluation.
+  Make the last evaluation of a training that reached its end, or print why early stopping ended it.
+  If a request to stop ended the evaluation, sets *stopped; a resumed run then makes the evaluation.
 */
 static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 {
@@ -471,9 +470,9 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 }
 
 /*
-  Write the last checkpoints before anything else that can fail, namely the last evaluation and
-  files of numbers. `complete` is true if the training reached its end or early stopping ended it.
-  If the same command is repeated with -resume, it then finds a training that has ended.
+  Write the last checkpoints before any step that can fail: the last evaluation, and files of
+  numbers. `complete`: the training reached its end, or early stopping ended it. The same command
+  with -resume then finds the training at its end.
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
@@ -488,7 +487,7 @@ static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report the steps. If this start made no steps, keep the summary of the earlier start. */
+/* Report the steps. A start without steps keeps the summary of the earlier start. */
 static PetscErrorCode summarise(TrsTraining *t)
 {
   PetscFunctionBegin;
@@ -500,6 +499,8 @@ static PetscErrorCode summarise(TrsTraining *t)
   }
   PetscCall(record_allocations(t));
   PetscCall(TrsReportSummary(&t->session, &t->progress, t->results));
+  PetscCall(TrsIdReportRow(&t->ids, updates_at(t, t->done)));
+  PetscCall(TrsIdReportSummary(&t->ids));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -538,8 +539,7 @@ static PetscErrorCode destroy(void *training)
   TrsTraining *t = (TrsTraining *)training;
 
   PetscFunctionBegin;
-  /* close the folder, so that the next run can open it */
-  PetscCall(TrsCheckpointFolderClose(&t->folder));
+  PetscCall(TrsCheckpointFolderClose(&t->folder)); /* so that the next run can open it */
   PetscCall(TrsStartFree(&t->from));
   PetscCall(TrsWatchdogStop(&t->watchdog));
   PetscCall(TrsPipelineDestroy(&t->pipeline));
@@ -548,6 +548,7 @@ static PetscErrorCode destroy(void *training)
   PetscCall(TrsTaskRunningDestroy(&t->metrics));
   PetscCall(PetscFree2(t->measured, t->evaluated));
   PetscCall(PetscFree(t->metrics_of));
+  PetscCall(TrsIdReportFree(&t->ids));
   PetscCall(TrsRecallFree(&t->recall));
   PetscCall(TrsLearningRatesFree(&t->rates));
   PetscCall(TrsCheckpointInfoFree(&t->start));

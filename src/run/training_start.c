@@ -170,6 +170,7 @@ PetscErrorCode TrsTrainingLoad(TrsTraining *t)
   PetscFunctionBegin;
   PetscCall(name_metrics(t));
   PetscCall(TrsStartStateLoad(&t->session, &t->from, t->results, &t->start));
+  PetscCall(TrsReportDroppedIds(&t->session));
   PetscCall(name_run(t, resumed));
   t->has_checkpoint = resumed;
   if (resumed) PetscCall(find_place(t));
