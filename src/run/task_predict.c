@@ -5,6 +5,7 @@
 #include "quant/quantised_tables.h"
 #include "report/banner.h"
 #include "report/data.h"
+#include "report/ids.h"
 #include "report/latency.h"
 #include "report/metrics.h"
 #include "report/record.h"
@@ -151,6 +152,7 @@ static PetscErrorCode read_checkpoint(TrsPrediction *p)
   PetscCall(ierr);
   PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " update%s\n", "weights", p->path, p->info.step,
                         TrsPlural(p->info.step, "s")));
+  PetscCall(TrsReportDroppedIds(s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
