@@ -10,6 +10,7 @@ class Bucket:
         self.row, self.last, self.count, self.candidates = {}, {}, {}, {}
         self.time, self.used, self.free = 0, 1, set()
         self.given = self.taken = self.refused = 0
+        self.ages = []  # of ids that lost their rows, in batches
 
     def is_old(self, last):
         return bool(self.ttl) and self.time - last > self.ttl
@@ -18,6 +19,7 @@ class Bucket:
         return [self.row[i] if i in self.row and not self.is_old(self.last[i]) else 0 for i in ids]
 
     def release(self, i):
+        self.ages.append(self.time - self.last[i])
         self.free.add(self.row.pop(i))
         del self.last[i], self.count[i]
         self.taken += 1

@@ -16,6 +16,7 @@ class Bucket:
         self.entry = np.zeros(rows, [("raw", np.int64), ("slot", np.int64), ("count", np.int64), ("last", np.int64)])
         self.entry["raw"], self.entry["slot"] = NONE, np.arange(rows)
         self.iteration = self.evicted = 0
+        self.ages = []  # of ids that lost their rows, in batches
         self.capacity = self.seen = None
 
     def find(self, ids):
@@ -49,6 +50,8 @@ class Bucket:
         order = np.argsort(-self.score(everything), kind="stable")
         enters = order[:self.rows][order[:self.rows] >= self.rows]
         leaves = order[self.rows:][order[self.rows:] < self.rows]
+        lost = everything[leaves][everything["raw"][leaves] != NONE]
+        self.ages += (self.iteration - lost["last"]).tolist()
         for field in ("raw", "count", "last"):
             self.entry[field][leaves] = everything[field][enters]
         given = self.entry["slot"][leaves]

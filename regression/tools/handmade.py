@@ -97,6 +97,19 @@ class Scratch(scratch.Scratch):
             h["memory/predicted_bytes"] = [[0.0, 1000.0], [0.0, 2000.0]]
         return self.path(name)
 
+    def ids_file(self, name="ids.h5", tables=("user", "item")):
+        """A run with rows of ids after steps 10, 20, 25 and 40; the second start began at step 25.
+        Table k has 1000 lookups in each row, and 100, 300, 50 and 150 of them had no row, k times."""
+        with h5py.File(self.run_file(name), "a") as h:
+            h["ids/step"] = [10, 20, 25, 40]
+            for k, table in enumerate(tables, 1):
+                for column, values in (("rows", [999] * 4), ("held", [500, 999, 999, 990]), ("given", [500, 600, 100, 6]), ("taken", [0, 101, 100, 15]), ("young", [0, 0, 2, 0]),
+                                       ("youngest", [-1, 7, 1, 3]), ("lookups", [1000] * 4), ("unknown", [100 * k, 300 * k, 50 * k, 150 * k]), ("refused", [0] * 4), ("dropped", [0, 0, 0, 40]),
+                                       ("bytes", [24000] * 4)):
+                    h[f"ids/{table}_{column}"] = np.array(values, np.int64)
+                h[f"ids/{table}_unknown_share"] = h[f"ids/{table}_unknown"][()] / 1000
+        return self.path(name)
+
     def refuse(self, words, name, *arguments, start=tool):
         """The tool prints one line with this text, and ends with exit code 1."""
         result = start(name, *arguments)

@@ -110,6 +110,30 @@ class Runs(handmade.Scratch):
         self.draws("plot_run.py", self.path("tasks.h5"))
         self.draws("plot_run.py", a, self.path("tasks.h5"))
 
+    def test_ids(self):
+        """Four panels of tables that keep ids. Rows taken are those of a step, since the last row or the start."""
+        run, styles = trsread.read_run(self.ids_file()), trscurves.styles_of(["run"])
+        self.assertEqual(run.id_tables(), ["item", "user"])
+        panels = {}
+        for title, unit, curve in trscurves.OF_IDS:
+            _, axes = trscurves.plt.subplots()
+            trscurves.draw_ids(axes, [run], styles, title, unit, curve)
+            panels[title] = [line.get_ydata().tolist() for line in axes.lines[:2]]
+            self.assertEqual(axes.lines[0].get_xdata().tolist(), [10, 20, 25, 40])
+            trscurves.plt.close()
+        # item comes first: its last share is the larger one
+        np.testing.assert_allclose(panels["lookups of ids without a row"], [[20, 60, 10, 30], [10, 30, 5, 15]])
+        np.testing.assert_allclose(panels["rows in use"], np.array([[500, 999, 999, 990]] * 2) / 9.99)
+        np.testing.assert_allclose(panels["rows taken from ids"], [[0, 10.1, 20, 1]] * 2)
+        np.testing.assert_array_equal(panels["age of the youngest row taken"], [[np.nan, 7, 1, 3]] * 2)
+        plain = len(trscurves.curve_panels([trsread.read_run(self.run_file())], styles))
+        self.assertEqual(len(trscurves.curve_panels([run], styles)), plain + 4)
+        many = trsread.read_run(self.ids_file("many.h5", [f"t{i}" for i in range(9)]))
+        _, axes = trscurves.plt.subplots()
+        trscurves.draw_ids(axes, [many], styles, *trscurves.OF_IDS[0])
+        self.assertIn("and 3 tables more", [line.get_label() for line in axes.lines])
+        self.draws("plot_run.py", self.path("ids.h5"), self.path("many.h5"), self.run_file())
+
     def test_many_runs(self):
         """Panels keep their size beside the legends of twelve runs. The legends are no wider than a
         panel."""

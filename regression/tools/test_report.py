@@ -104,6 +104,20 @@ class Reports(handmade.Scratch):
         self.assertIn("./trace.json", page.words)
         self.assertEqual(len(page.images), 3)
 
+    def test_ids(self):
+        """Sums over the rows of /ids, and the last state of each table."""
+        page = self.page(self.ids_file())
+        for name, wanted in (("table", ["item", "user"]), ("rows in use", [990, 990]), ("rows", [999, 999]), ("lookups unknown", [30, 15]), ("in the last interval", [30, 15]), ("rows taken", [216, 216]),
+                             ("of ids in use", [2, 2]), ("youngest, batches", [1, 1]), ("ids dropped at a start", [40, 40]), ("directory", [24000, 24000])):
+            self.assertEqual(self.column(page, "ids", name), wanted, name)
+        with h5py.File(self.path("ids.h5"), "a") as h:
+            h["ids/item_youngest"][...] = -1
+        self.assertEqual(self.column(self.page(self.path("ids.h5")), "ids", "youngest, batches"), [-np.inf, 1])
+        with h5py.File(self.path("ids.h5"), "a") as h:
+            del h["ids/user_held"]
+            h["ids/user_held"] = [1, 2]
+        self.refuse("/ids differ in length", "report.py", self.path("ids.h5"), "-o", self.path("x.html"))
+
     def test_without(self):
         """Without an evaluation, a trace file or a plan, there is no such section."""
         page = self.page(self.run_file(starts=1, evaluations=False, plan=""))
@@ -220,6 +234,14 @@ class TensorBoard(handmade.Scratch):
         before = scalars, os.listdir(self.path("tb/eval"))
         self.assertEqual(self.write(path), files)  # again: the same file, not a second one
         self.assertEqual((events(files["eval"])[0], os.listdir(self.path("tb/eval"))), before)
+
+    def test_events_of_ids(self):
+        """A folder has the tables' numbers. An age that is not known is no point."""
+        files = self.write(self.ids_file())
+        scalars, _ = events(files["ids"])
+        for tag, wanted in (("user/unknown_share", [(10, 0.1), (20, 0.3), (25, 0.05), (40, 0.15)]), ("item/unknown_share", [(10, 0.2), (20, 0.6), (25, 0.1), (40, 0.3)]),
+                            ("user/held", [(10, 500), (20, 999), (25, 999), (40, 990)]), ("user/taken", [(10, 0), (20, 101), (25, 100), (40, 15)]), ("item/youngest", [(20, 7), (25, 1), (40, 3)])):
+            self.assertEqual([(s[1], s[3]) for s in scalars if s[2] == tag], [(step, np.float32(value)) for step, value in wanted], tag)
 
     def test_events_of_tasks(self):
         """Each task's metrics by its name, including those of groups, in the order of their K."""

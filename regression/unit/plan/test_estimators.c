@@ -175,6 +175,41 @@ static void test_shard_storage(void **state)
 }
 
 /*
+  A directory of ids adds host memory for each row, in training and inference, on cpu and cuda, and
+  the same for each column shard. Without one, nothing changes: TorchRec's numbers above.
+*/
+static void test_directory(void **state)
+{
+  const TrsShardingType types[] = {TRS_SHARDING_TABLE_WISE, TRS_SHARDING_ROW_WISE, TRS_SHARDING_COLUMN_WISE,
+                                   TRS_SHARDING_GRID_SHARD};
+
+  (void)state;
+  for (int i = 0; i < 16; i++) {
+    TrsStorageInput in = {.type = types[i / 4],
+                          .kernel = TRS_KERNEL_FUSED,
+                          .is_cuda = (PetscBool)(i % 2),
+                          .is_inference = (PetscBool)(i / 2 % 2),
+                          .is_pooled = PETSC_TRUE,
+                          .world_size = 2,
+                          .group = 2,
+                          .n_rows = 1000,
+                          .n_cols = 16,
+                          .table_bytes = 64000,
+                          .ids = 10,
+                          .rows_out = 10,
+                          .out_bytes = 4,
+                          .n_passes = 1};
+    const TrsStorage before = TrsEstimateStorage(&in, 500, 8);
+    TrsStorage with;
+
+    in.keys_row_bytes = 24;
+    with = TrsEstimateStorage(&in, 500, 8);
+    assert_int_equal(with.hbm, before.hbm);
+    assert_int_equal(with.ddr, before.ddr + 500 * 24);
+  }
+}
+
+/*
   By hand: 7/2 is 3.5. 2^53 - 1 over 2 keeps its half. (2^54 + 1) / 4 = 2^52 + 1/4, whose double is
   2^52.
 */
@@ -208,5 +243,5 @@ static void test_sum_repeated(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_kernel_bandwidth), cmocka_unit_test(test_block_penalty),
               cmocka_unit_test(test_shard_perf), cmocka_unit_test(test_pipeline_io),
-              cmocka_unit_test(test_shard_storage), cmocka_unit_test(test_rounded_quotient),
-              cmocka_unit_test(test_sum_repeated))
+              cmocka_unit_test(test_shard_storage), cmocka_unit_test(test_directory),
+              cmocka_unit_test(test_rounded_quotient), cmocka_unit_test(test_sum_repeated))
