@@ -120,7 +120,9 @@ PetscErrorCode TrsTableIdsSize(TrsOptions options, TrsTableConfig *table, int64_
   GET(Int, "dynamic_buckets", &table->dynamic.buckets, NULL);
   row_bytes = table->embedding_dim * TrsDTypeBytes((TrsDType)data_type);
   if (cap && bytes)
-    FAIL("dynamic_cap_bytes", "table \"%s\" has dynamic_cap too: give one of them", table->name);
+    FAIL("dynamic_cap_bytes",
+         "table \"%s\" has dynamic_cap %" PRId64 " too: give one of them, and 0 for the other", table->name,
+         cap);
   if (bytes) cap = bytes / row_bytes / table->dynamic.buckets * table->dynamic.buckets;
   if (bytes && cap == 0)
     FAIL("dynamic_cap_bytes",
