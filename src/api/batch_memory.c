@@ -4,9 +4,10 @@
 #include "shard/sharding.h"
 
 /*
-  Bytes of: the begin of a sample's ids; a bag's length; a bag in a KJT (length, offset); an id in a
-  KJT; an index of an id; a number for each id, such as its weight; and a sorted id (the key of its
-  row, the place of its gradient, the begin of its run, and its pieces).
+  Bytes of an offset of a sample's ids; a bag's length; a bag in a KJT (length and offset); an id in
+  a KJT; an index of an id; a number for each id, such as its weight; and a sorted id. A sorted id
+  has the key of its row, the position of its gradient, the index of the first id with the same key,
+  and its number of pieces.
 */
 enum {
   TRS_START_BYTES = 8,
@@ -22,17 +23,19 @@ typedef struct {
   double bags, ids;
 } TrsIdCount;
 
-/* The byte count of a rank. */
+/* Input and result of counting the bytes of one rank. */
 typedef struct {
   PetscBool in_order, index_dedup, variable_batch; /* from the options */
-  /* this rank has all tables, and there are no copies */
+  /* this rank has all tables, and the tables have no further copies */
   PetscBool alone;
-  double own, all;  /* samples of this rank, and of all ranks with its copy of the tables */
-  double copies;    /* copies of the tables whose ids are merged before an update */
+  /* samples of this rank; samples of all ranks that share a copy of the tables with this rank */
+  double own, all;
+  /* number of copies of the tables; before an update, the ids of all copies are merged */
+  double copies;
   double key_bytes; /* bytes of a row's key during the sort */
   double batch;     /* bytes of each batch under way */
   double sorted;    /* bytes of each training batch's sorted ids */
-  double once;      /* bytes of buffers that the batches share, one after the other */
+  double once;      /* bytes of buffers that all batches share, one batch after another */
 } TrsIdBytes;
 
 static TrsIdCount times(double factor, TrsIdCount n)
@@ -58,8 +61,9 @@ static TrsIdCount in_sample(const TrsTableConfig *table)
 }
 
 /*
-  Add n ids that are sorted for an update. A sort has input and output arrays of keys and places,
-  and the radix sort has a second set of both. Only the sorted places are kept.
+  Add n ids that are sorted for an update. A sort has input and output arrays of keys and positions,
+  and the radix sort needs a second set of both arrays. Only the sorted positions are kept after the
+  sort.
 */
 static void add_sort(TrsIdBytes *to, double n, PetscBool scaled)
 {
@@ -80,14 +84,14 @@ static void add_shard(TrsIdBytes *to, const TrsTableConfig *table, const TrsTabl
   TrsIdCount n = times(replicated && !to->in_order ? to->own : to->all, in_sample(table));
 
   n.ids *= share;
-  /* Arrived ids are laid out by features; on a single rank they are the batch itself. */
+  /* Ids that arrive are stored feature by feature. A single rank uses the batch itself instead. */
   if (!to->alone) to->batch += kjt_bytes(n, weighted);
   if (!to->alone && !replicated) to->once += kjt_bytes(n, weighted);
   if (TrsKernelKeepsLines(plan->compute_kernel)) to->batch += 2 * sizeof(int32_t) * n.ids;
   if (TrsTableKeepsIds(table)) to->batch += TRS_VALUE_BYTES * n.ids; /* the rows that ids have */
   /* add_own() counts the rows of such sequences. */
   if (by_id && replicated && !to->in_order) return;
-  /* The ids of all copies are stored as they arrive, and once more merged. */
+  /* The ids of all copies are stored twice: as they arrive, and merged. */
   if (to->copies > 1) to->once += 2 * to->copies * kjt_bytes(n, weighted);
   add_sort(to, to->copies * n.ids,
            (PetscBool)(!by_id && (weighted || (table->pooling == TRS_POOLING_MEAN && share >= 1.0))));
@@ -103,11 +107,12 @@ static void add_own(TrsIdBytes *to, const TrsTableConfig *table, const TrsTableP
   const PetscBool replicated = (PetscBool)(plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
   const TrsIdCount n = times(to->own, in_sample(table));
   const PetscBool dedup = (PetscBool)(by_id && (to->index_dedup || (replicated && !to->in_order)));
-  double blocks = 0; /* column blocks; the ids are sent to each */
+  double blocks = 0; /* number of column blocks of the table; the ids are sent to each block */
 
   for (int i = 0; i < plan->n_shards; i++)
     if (plan->shard[i].cols > 0) blocks += (double)plan->shard[i].rows / (double)table->num_embeddings;
-  if (table->max_feature_lengths) to->batch += TRS_FACTOR_BYTES * n.ids; /* positions */
+  /* position of each id in its bag */
+  if (table->max_feature_lengths) to->batch += TRS_FACTOR_BYTES * n.ids;
   if (!to->alone && !replicated) to->once += blocks * kjt_bytes(n, weighted);
   if (by_id) to->batch += kjt_bytes(n, PETSC_FALSE) * (dedup ? 2 : 1) + TRS_INDEX_BYTES * n.ids;
   if (dedup) add_sort(to, n.ids, PETSC_FALSE);
@@ -137,8 +142,8 @@ static PetscErrorCode begin(const TrsMachine *machine, const TrsBatchShape *shap
 }
 
 /*
-  Add the copy of the reader's samples, in the dataset's layout, and the batch that is made from it.
-  A caller of the library passes batches, not samples.
+  Add the reader's samples, in the dataset's layout, and the batch that is made from them. A caller
+  of the library has no such samples, because it passes batches.
 */
 static void add_samples(TrsIdBytes *to, const TrsTableConfigs *tables, const TrsBatchShape *shape)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Check that the plan fits into the memory that is currently free, before tables are allocated. The
-  planner uses a device's total memory and does not see what others use of it.
+  planner uses the device's total memory, without subtracting what other programs use.
 */
 #pragma once
 
@@ -17,7 +17,8 @@
   dense layers; if they do not fit, their allocation fails with an error. The needs of ranks that
   share a GPU, or on CPUs a host's memory with its swap, are added up.
 
-  In:     shape      this rank's batches; in a training the tables have optimizer states
+  In:     shape      this rank's batches, and whether it trains: only then the tables have optimizer
+                     states
           quantised  the tables are quantised
   Errors: MEMORY on all ranks, with host, ranks, needed and free memory, and the options that help
 */

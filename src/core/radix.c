@@ -11,8 +11,8 @@ enum {
 };
 
 /*
-  Move the pairs to their places by one byte of the key. begin [TRS_RADIX_VALUES] is the first place
-  of each value.
+  Sort the pairs stably by one byte of their keys. begin [TRS_RADIX_VALUES] has the index in `to` of
+  the first pair with each value of the byte.
 */
 static void pass(int64_t n, const TrsRadixPair *from, TrsRadixPair *to, int byte, int64_t *begin)
 {

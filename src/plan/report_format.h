@@ -7,25 +7,31 @@
 /* Round to `places` decimal places and drop trailing zeros except the first: "0.745", "0.0". */
 void TrsRoundedText(double x, int places, char *text, size_t n);
 
-/* Write one significant digit below 1, else a rounded integer: "0.5", "1e-07", "12". */
+/*
+  Write a number with one significant digit if it is below 1, otherwise as an integer: "0.5",
+  "1e-07", "12".
+*/
 void TrsOneDigitText(double x, char *text, size_t n);
 
 /*
-  Write "2.001 (0.001,0,0.5,2,0)": the total, then forward compute, forward comms, backward compute,
-  backward comms and prefetch.
+  Write "2.001 (0.001,0,0.5,2,0)": the total time, then forward compute, forward communication,
+  backward compute, backward communication and prefetch.
 */
 void TrsPerfText(const TrsPerf *perf, char *text, size_t n);
 
 /*
-  Write bytes in units of 2^30 with three digits, from 1000 on with all integer digits: "0.0012",
-  "27.2", "1536".
+  Write bytes in units of 2^30 with three significant digits. From 1000 units on, write all integer
+  digits: "0.0012", "27.2", "1536".
 */
 void TrsGibText(double bytes, char *text, size_t n);
 
 /* Write a bandwidth as an option accepts it: "3.35TB/s", or "897GiB/s" if that is shorter. */
 void TrsBandwidthText(double bytes_per_ms, char *text, size_t n);
 
-/* The largest numbers, in descending order. Equal numbers stay in the order they were added. */
+/*
+  A list of the largest numbers, in descending order. Equal numbers stay in the order in which they
+  were added.
+*/
 enum { TRS_N_LARGEST = 4 };
 typedef struct {
   int n, index[TRS_N_LARGEST];
@@ -33,10 +39,10 @@ typedef struct {
 } TrsLargest;
 void TrsLargestAdd(TrsLargest *largest, int index, double value);
 
-/* Write "0-2" for a run of consecutive ranks, else "0,2,5". Not collective. */
+/* Write "0-2" for consecutive ranks, otherwise "0,2,5". Not collective. */
 PetscErrorCode TrsRanksText(int n, const int *ranks, TrsText *text);
 
-/* Write runs of equal numbers: "1 * 2, 2, 3*3". Not collective. */
+/* Write sequences of equal numbers as counts: "1 * 2, 2, 3*3". Not collective. */
 PetscErrorCode TrsReduceIntsText(int n, const int64_t *numbers, TrsText *text);
 
 /*

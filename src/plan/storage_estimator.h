@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Estimates one shard's memory: weights, optimizer state, cache, and a step's inputs and outputs.
+  Estimates one shard's memory: weights, optimizer state, cache, and the inputs and outputs of a
+  step.
 
   Source: TorchRec EmbeddingStorageEstimator; src/plan/RULES.md, section 5
 */
@@ -11,7 +12,7 @@
 
 __extension__ typedef __int128 TrsInt128;
 
-/* Limit on a shard's bytes, so that sums over shards and steps stay within 64 bits. */
+/* Limit on a shard's bytes. It keeps sums over shards and steps within 64 bits. */
 #define TRS_MAX_SHARD_BYTES (INT64_C(1) << 57)
 
 typedef struct {
@@ -22,7 +23,7 @@ typedef struct {
   TrsOptimizerState optimizer_state;
   int world_size, group;
   int64_t n_rows, n_cols, table_bytes; /* size of the whole table */
-  double ids, rows_out;                /* ids and output rows of a rank's batch */
+  double ids, rows_out;                /* number of ids and of output rows in a rank's batch */
   double out_bytes;                    /* bytes per output element */
   double load_factor;                  /* 0: the default */
   int64_t n_passes;                    /* passes of a multipass prefetch; at least 1 */
@@ -34,13 +35,16 @@ typedef struct {
 void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_t *input, int64_t *output);
 
 /*
-  The bytes of inputs and outputs on cuda with a pipeline. `prefetch` is 0 without a cache. Not
-  collective.
+  Compute the bytes of inputs and outputs on cuda with a pipeline. `prefetch` is 0 without a cache.
+  Not collective.
 */
 int64_t TrsEstimatePipelineIo(const TrsStorageInput *in, int64_t input, int64_t output, int64_t prefetch);
 
-/* The storage of a shard of rows x cols. Not collective. */
+/* Estimate the memory of a shard of rows x cols. Not collective. */
 TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t cols);
 
-/* ceil(n / d) as in TorchRec, which first rounds the quotient to double. d > 0, n >= 0. */
+/*
+  ceil(n / d) as TorchRec computes it: the quotient is first rounded to double. Requires d > 0 and n
+  >= 0.
+*/
 int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d);

@@ -16,8 +16,8 @@
 enum { TRS_SHOWN_TABLES = 50 };
 
 /*
-  Open the dataset, which supplies values that the options leave open. If the options name the
-  tables, the dataset may be missing: *dataset is then NULL.
+  Open the dataset. It supplies values that the options leave open. If the options name the tables,
+  the dataset may be missing, and *dataset is then NULL.
 */
 static PetscErrorCode open_dataset(MPI_Comm comm, TrsOptions options, TrsDataset *dataset)
 {
@@ -36,7 +36,7 @@ static PetscErrorCode open_dataset(MPI_Comm comm, TrsOptions options, TrsDataset
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the tables: a TrsTablesReader. */
+/* Read the tables, as a TrsTablesReader. */
 static PetscErrorCode read_tables(TrsOptions options, void *context, TrsTableConfigs *tables)
 {
   TrsDataset dataset = context;
@@ -64,8 +64,8 @@ static PetscErrorCode count_dense(TrsOptions options, TrsDataset dataset, int64_
 }
 
 /*
-  Print the names of the tables that the planner leaves out. Like TorchRec's planner, it leaves out
-  tables of another device group.
+  Print the names of the tables that the planner leaves out. These are tables of another device
+  group, which TorchRec's planner leaves out too.
 */
 static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
 {
@@ -86,7 +86,10 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is the plan for a training? Quantised tables are not trained. */
+/*
+  Find out if the plan is for a training. It is not if tables are quantised, because these are not
+  trained.
+*/
 static PetscErrorCode is_training(TrsOptions options, const TrsTableConfigs *tables, PetscBool *trains)
 {
   PetscBool inference;
@@ -100,9 +103,9 @@ static PetscErrorCode is_training(TrsOptions options, const TrsTableConfigs *tab
 }
 
 /*
-  If the options give the rates of dense layers, print the predicted training step of the slowest
-  rank. A plan needs no model: if the options define none that fits the tables, the line says so.
-  Logically collective.
+  If the options give the rates of dense layers, print the predicted time of a training step on the
+  slowest rank. A plan needs no model. If the options define no model that fits the tables, the line
+  states this. Logically collective.
 */
 static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                  int64_t num_dense, const TrsShardingPlan *plan, const TrsPlannedWorld *world)
@@ -166,8 +169,9 @@ static double shard_bytes(const TrsTableConfig *table, const TrsSparseOptimizerA
 }
 
 /*
-  The planner counts states as TorchRec's does: in the table's type, and one state for lamb. Print
-  by how much a rank's actual tables and states exceed the plan's total for the rank.
+  Print by how much the tables and states of a rank exceed the bytes that the plan counts for it.
+  The planner counts states as TorchRec's planner does: in the table's type, and only one state for
+  lamb.
 */
 static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                   const TrsShardingPlan *plan)
@@ -182,7 +186,7 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
   PetscCall(is_training(options, tables, &trains));
   if (!trains) PetscFunctionReturn(PETSC_SUCCESS);
   if (TrsSparseOptimizersFromOptions(options, tables, &optimizers) != PETSC_SUCCESS) {
-    TrsErrorClear(); /* a plan does not need a valid optimizer */
+    TrsErrorClear(); /* ignore the error, because a plan does not need a valid optimizer */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscCalloc1((size_t)plan->n_devices, &bytes));

@@ -17,7 +17,10 @@
 
 #include <math.h>
 
-/* A requested stop waits this long for the copies' next mean: less than batch systems leave. */
+/*
+  Limit on the time that a requested stop waits for the next average of the copies. Batch systems
+  leave more time than this.
+*/
 enum { TRS_STOP_WAITS_S = 10 };
 
 static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
@@ -42,16 +45,16 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
 }
 
 /*
-  Return the updates that the weights have seen after the reader's step `step`. Files, their names
-  and messages use this count. The reader's own count starts again after a resume with other data or
-  a start from other weights.
+  The number of updates that the weights have seen after the reader's step `step`. Files, their
+  names and messages use this number. The reader counts from the start again if a training resumes
+  with other data or starts from other weights.
 */
 static int64_t updates_at(const TrsTraining *t, int64_t step)
 {
   return t->start.step + step - t->first_step;
 }
 
-/* Check the options that need evaluation data, once the session has opened it. */
+/* After the session has opened the evaluation data, check the options that need this data. */
 static PetscErrorCode check_evaluation(TrsTraining *t)
 {
   TrsOptions options = t->session.options;
@@ -66,7 +69,7 @@ static PetscErrorCode check_evaluation(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A TrsBatchObserver that adds a step's predictions to the training's own metrics. */
+/* Add a step's predictions to the training's own metrics, as a TrsBatchObserver. */
 static PetscErrorCode add_metrics(void *context, const TrsBatch *batch, const float *predictions,
                                   const double *losses, double seconds)
 {
@@ -96,8 +99,8 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
 }
 
 /*
-  Check that all files can be written, find the runs that own existing files, and load the run's own
-  numbers.
+  Check that all files can be written, find the runs to which existing files belong, and load the
+  numbers that belong to this run.
 */
 static PetscErrorCode set_up_outputs(TrsTraining *t)
 {
@@ -154,7 +157,10 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write a checkpoint to the file of this kind, or into the checkpoint folder if TRS_N_OUTPUTS. */
+/*
+  Write a checkpoint to the file of this kind. For TRS_N_OUTPUTS, write it into the checkpoint
+  folder.
+*/
 static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 {
   const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
@@ -207,7 +213,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the weights into the checkpoint folder, unless it already has them. */
+/* If the checkpoint folder does not have the current weights yet, write them there. */
 static PetscErrorCode keep_in_folder(TrsTraining *t)
 {
   PetscFunctionBegin;
@@ -216,8 +222,8 @@ static PetscErrorCode keep_in_folder(TrsTraining *t)
 }
 
 /*
-  Keep the best weights. If their file cannot be written, the folder still gets them, because it may
-  be on another disk.
+  Keep the best weights. If their file cannot be written, still write them to the checkpoint folder,
+  which may be on another disk.
 */
 static PetscErrorCode keep_best(TrsTraining *t)
 {
@@ -230,8 +236,8 @@ static PetscErrorCode keep_best(TrsTraining *t)
 }
 
 /*
-  Evaluate, and keep the weights if they are the best so far. A request to stop ends the evaluation
-  without a result, and *stopped is set on all ranks.
+  Evaluate, and keep the weights if they are the best so far. If a stop is requested, the evaluation
+  ends without a result, and *stopped is set to true on all ranks.
 */
 static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
@@ -273,9 +279,9 @@ static PetscErrorCode compute_metrics(TrsTraining *t)
 }
 
 /*
-  Tell whether a periodic checkpoint must be written after this step. A checkpoint holds one copy of
-  the tables. If the copies differ, it waits for their next mean: an additional mean would change
-  the weights, and a resumed run would not be the uninterrupted one.
+  Find out if a periodic checkpoint must be written after this step. A checkpoint has one copy of
+  the tables. If the copies differ, the checkpoint waits until they are averaged. An additional
+  average would change the weights, so a resumed run would differ from an uninterrupted one.
 */
 static PetscErrorCode is_checkpoint_due(TrsTraining *t, PetscBool *due)
 {
@@ -297,8 +303,9 @@ static PetscErrorCode is_checkpoint_due(TrsTraining *t, PetscBool *due)
 }
 
 /*
-  Let a requested stop wait for the next mean of the copies, for the same reason. The signal may
-  come shortly before the job is killed, so the stop waits only if the mean is near.
+  Make a requested stop wait until the copies are averaged. An additional average would change the
+  weights. The signal may come shortly before the job is killed, so the stop waits only if the
+  average is near.
 */
 static PetscErrorCode wait_for_mean(TrsTraining *t, TrsStepResult *result)
 {
@@ -326,7 +333,7 @@ static PetscErrorCode wait_for_mean(TrsTraining *t, TrsStepResult *result)
 
 /*
   Write everything that is due after a step. If the history cannot be written, still write the
-  checkpoint: it may be on another disk, and it is worth more.
+  checkpoint. It may be on another disk, and it is more valuable.
 */
 static PetscErrorCode write_due(TrsTraining *t)
 {
@@ -366,8 +373,8 @@ static PetscErrorCode refuse_loss(const TrsSession *session, const TrsStepResult
 }
 
 /*
-  Finish a step: record its numbers, and do everything that is due. If a request to stop ends an
-  evaluation, sets result->stop.
+  Finish a step: record its numbers, and do everything that is due. If a requested stop ends an
+  evaluation, result->stop is set.
 */
 static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double step_s)
 {
@@ -398,8 +405,8 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
                                                       (t->eval_every && t->done % t->eval_every == 0)));
   if (t->evaluation_due && t->done < t->total_steps && !result->stop) PetscCall(evaluate(t, &result->stop));
   /*
-    The last checkpoint must include the last row of metrics: a run that is killed before its end
-    and then resumed has no step left to compute it.
+    Compute the last row of metrics before the last checkpoint. If the run is killed before its end,
+    a resumed run has no step left in which to compute it.
   */
   if (t->done == t->total_steps || TrsEarlyStoppingIsOver(&t->early)) PetscCall(compute_metrics(t));
   if (!result->stop) PetscCall(write_due(t));
@@ -433,8 +440,8 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
 }
 
 /*
-  Record the number of allocations in steps after the warm-up, without evaluations and checkpoints.
-  The number is 0 if batches do not grow.
+  Record the number of allocations in the steps after the warm-up, without evaluations and
+  checkpoints. It is 0 if batches do not grow.
 */
 static PetscErrorCode record_allocations(TrsTraining *t)
 {
@@ -447,8 +454,9 @@ static PetscErrorCode record_allocations(TrsTraining *t)
 }
 
 /*
-  Make the last evaluation of a training that reached its end, or print why early stopping ended it.
-  If a request to stop ended the evaluation, sets *stopped; a resumed run then makes the evaluation.
+  If the training reached its end, make its last evaluation. If early stopping ended it, print why.
+  If a requested stop ended the evaluation, *stopped is set. A resumed run then makes the
+  evaluation.
 */
 static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 {
@@ -470,9 +478,9 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 }
 
 /*
-  Write the last checkpoints before any step that can fail: the last evaluation, and files of
-  numbers. `complete`: the training reached its end, or early stopping ended it. The same command
-  with -resume then finds the training at its end.
+  Write the last checkpoints before anything else that can fail, namely the last evaluation and
+  files of numbers. `complete` is true if the training reached its end or early stopping ended it.
+  If the same command is repeated with -resume, it then finds a training that has ended.
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
@@ -487,7 +495,7 @@ static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report the steps. A start without steps keeps the summary of the earlier start. */
+/* Report the steps. If this start made no steps, keep the summary of the earlier start. */
 static PetscErrorCode summarise(TrsTraining *t)
 {
   PetscFunctionBegin;
@@ -539,7 +547,8 @@ static PetscErrorCode destroy(void *training)
   TrsTraining *t = (TrsTraining *)training;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointFolderClose(&t->folder)); /* so that the next run can open it */
+  /* close the folder, so that the next run can open it */
+  PetscCall(TrsCheckpointFolderClose(&t->folder));
   PetscCall(TrsStartFree(&t->from));
   PetscCall(TrsWatchdogStop(&t->watchdog));
   PetscCall(TrsPipelineDestroy(&t->pipeline));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The state of a training, and its start: the folder of its checkpoints, and the step at which it
-  continues. Internal to task_train.c and training_start.c.
+  The state of a training, and the code that starts it: it opens the checkpoint folder and finds the
+  step at which the training continues. Internal to task_train.c and training_start.c.
 */
 #pragma once
 
@@ -32,42 +32,44 @@ typedef struct {
   TrsWatchdog watchdog;
   TrsTrace trace;
   TrsStartPoint from;
-  TrsCheckpointInfo start; /* updates and samples that the weights had seen before this run */
+  /* numbers of updates and samples that the weights had seen before this run */
+  TrsCheckpointInfo start;
   char run_id[TRS_RUN_ID_SIZE];
-  int64_t first_step; /* the reader's first step */
+  int64_t first_step; /* the reader's step at the start */
   int64_t total_steps, per_epoch;
   int64_t done;    /* the reader's step after the last update */
-  int64_t samples; /* samples that the weights have seen */
+  int64_t samples; /* number of samples that the weights have seen */
   int64_t checkpoint_every, checkpoint_keep, eval_every, metrics_every, metrics_window;
-  int64_t metrics_done;       /* step of the last row of metrics */
-  TrsRunningValues *measured; /* [tasks] values of that row */
-  TrsMetricValues *evaluated; /* [tasks] values of the last evaluation */
+  int64_t metrics_done;       /* the step of the last row of metrics */
+  TrsRunningValues *measured; /* [tasks] the values in the last row of metrics */
+  TrsMetricValues *evaluated; /* [tasks] the values of the last evaluation */
   TrsRecall recall;
-  char *metrics_of; /* the label or tasks that the metrics measure, for checkpoints */
+  char *metrics_of; /* name of the label or tasks that the metrics measure, for checkpoints */
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
   TrsCheckpointFolder folder; /* NULL without -checkpoint_dir */
-  PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
-  int64_t kept_at;            /* step of the newest checkpoint since this start, or -1 */
-  PetscBool checkpoint_due;   /* a periodic checkpoint waits for the next mean of the copies */
-  PetscBool told_of_mean;     /* the log says that checkpoints wait */
-  PetscBool stop_waits;       /* a requested stop waits for that mean, too */
-  PetscBool told_of_stop;     /* the log says whether it waits */
-  PetscBool evaluation_due;   /* the evaluation after the last step is still missing */
-  PetscBool told_bad_ids;     /* a step has warned of bad ids; the end reports the total */
-  PetscBool told_bad_numbers; /* a step has warned of bad numbers */
-  int64_t allocations;        /* allocations in steps after the warm-up */
+  PetscBool has_checkpoint;   /* true: the folder has a checkpoint of this run */
+  /* step of the newest checkpoint that was written since this start; -1: there is none */
+  int64_t kept_at;
+  PetscBool checkpoint_due;   /* true: a periodic checkpoint waits until the copies are averaged */
+  PetscBool told_of_mean;     /* true: the log has a line that checkpoints wait */
+  PetscBool stop_waits;       /* true: a requested stop also waits until the copies are averaged */
+  PetscBool told_of_stop;     /* true: the log has a line about whether the stop waits */
+  PetscBool evaluation_due;   /* true: the evaluation after the last step has not been made */
+  PetscBool told_bad_ids;     /* true: a step has warned of bad ids; the end reports their total */
+  PetscBool told_bad_numbers; /* true: a step has warned of bad numbers */
+  int64_t allocations;        /* number of allocations in the steps after the warm-up */
 } TrsTraining;
 
 /*
-  Open the checkpoint folder before any other work, because its present owner may have to leave
-  first and still occupies memory. Collective on comm. Errors: OPTION, CANT_CREATE, those of
-  TrsCheckpointFolderOpen()
+  Open the checkpoint folder. Must be called before any other work: another job may still own the
+  folder, and it occupies memory until it ends. Collective on comm. Errors: OPTION, CANT_CREATE,
+  those of TrsCheckpointFolderOpen()
 */
 PetscErrorCode TrsTrainingOpenFolder(TrsTraining *training, MPI_Comm comm, TrsOptions options);
 
 /*
-  Load the initial weights, and for a resumed training its place and its other numbers. Sets
-  first_step, run_id, metrics_of, has_checkpoint and evaluation_due. Collective. Errors: those of
-  TrsStartStateLoad()
+  Load the initial weights. For a resumed training, also load its position in the data and its other
+  numbers. Sets first_step, run_id, metrics_of, has_checkpoint and evaluation_due. Collective.
+  Errors: those of TrsStartStateLoad()
 */
 PetscErrorCode TrsTrainingLoad(TrsTraining *training);
