@@ -151,7 +151,7 @@ static PetscErrorCode measure(const Bench *b, const char *name, TrsTableConfig *
   }
   *rate = (double)(INTERVAL * b->batch * b->bag) / bench_median(n / INTERVAL, blocks);
   PetscCall(PetscFree(blocks));
-  if (shards.shard[0].keys) TrsDirectoryCount(&shards, 0, &counts);
+  if (shards.shard[0].keys) TrsDirectoryCount(&shards, 0, PETSC_FALSE, &counts);
   PetscCall(PetscPrintf(PETSC_COMM_SELF,
                         "%-10s %9.2f %9.2f %9.2f %9.2f %9.1f %8.2f %8.1f %12" PRId64 " %12" PRId64 "\n", name,
                         1e3 * bench_median(n, times.take + half), 1e3 * bench_median(n, times.forward + half),
