@@ -104,12 +104,13 @@ case $what in
     run_leak_case version
     ;;
   build_threads)
-    configure_and_build thread trshard unit_compute_dense unit_compute_tbe_properties unit_data_reader unit_comm_comm property_sharded_ebc
+    configure_and_build thread trshard unit_compute_dense unit_compute_tbe_properties unit_data_reader unit_comm_comm unit_run_predictor_threads property_sharded_ebc
     ;;
   unit_threads)
     on_ranks 1 unit_compute_dense
     on_ranks 2 unit_data_reader
     on_ranks 2 unit_comm_comm
+    on_ranks 1 unit_run_predictor_threads
     on_ranks 2 property/property_sharded_ebc --draws "$((long ? 100 : 25))"
     on_ranks 2 property/property_sharded_ebc --reproducible --draws "$((long ? 50 : 15))"
     ;;
