@@ -422,6 +422,19 @@ static PetscErrorCode place_ids(const TrsDynamicStates *s, TrsDirectory *d, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Empty bucket k of a directory, which may have been trained before a file is read. */
+static PetscErrorCode empty_bucket(const TrsTableConfig *table, TrsDirectory *d, int64_t k)
+{
+  int64_t number[TRS_DYNAMIC_NUMBERS];
+
+  PetscFunctionBegin;
+  TrsDynamicNumbers(bucket_of(d, k), number);
+  if (number[TRS_DYNAMIC_TIME] == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(destroy(&d->bucket[k]));
+  PetscCall(create(table, d->rule.rows, &d->bucket[k]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Give the file's ids to bucket k of a directory. */
 static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k, const char *path)
 {
@@ -446,6 +459,7 @@ static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k
   state.candidate = candidates.row;
   if (buckets->n == TrsTableBuckets(&s->shards->tables->table[s->table])) state.n_cells = cells.n;
   state.cell = (const TrsDynamicCell *)(const void *)cells.row;
+  PetscCall(empty_bucket(&s->shards->tables->table[s->table], d, k));
   PetscCall(TrsDynamicSet(bucket_of(d, k), &state, &what));
   PetscCall(note_moves(s, b, &ids, first));
   PetscCall(free_ids(&ids));

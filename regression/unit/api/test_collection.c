@@ -22,6 +22,11 @@ static const TrshardTable tables[] = {
     {.name = "t1", .num_embeddings = 7, .embedding_dim = 12, .pooling = TRSHARD_POOLING_MEAN},
     {.name = "t2", .num_embeddings = 200, .embedding_dim = 16, .weighted = 1}};
 
+/* Table t0 gives its rows to ids every second batch. Table t2 has room for some of its ids. */
+#define GIVEN_ROWS \
+  "-table_t0_id_map zch -table_t0_zch_interval 2 -table_t2_id_map dynamic -table_t2_dynamic_cap 40 " \
+  "-table_t2_dynamic_ttl 3"
+
 /*
   The columns of a table are split only for optimizers that treat all elements alike, because the
   results of other optimizers would depend on the split.
@@ -32,7 +37,15 @@ static const agreement cases[] = {
     {"-tables_sharding_types data_parallel", "", ""},
     {"-tables_sharding_types table_wise", "-embedding_optimizer adam -tables_output_dtype fp16", ""},
     {"-tables_sharding_types row_wise",
-     "-embedding_optimizer adam -table_t1_id_map hash -embedding_max_gradient 0.05", ""}};
+     "-embedding_optimizer adam -table_t1_id_map hash -embedding_max_gradient 0.05", ""},
+    /* rows that are given to ids and taken back */
+    {"-tables_sharding_types row_wise",
+     GIVEN_ROWS " -table_t0_zch_buckets 5 -table_t2_dynamic_buckets 4 -embedding_optimizer adam", ""},
+    {"-tables_sharding_types column_wise -tables_min_partition 4",
+     GIVEN_ROWS " -tables_unknown_row zero -table_t1_id_map dynamic -embedding_optimizer adagrad", ""},
+    {"-tables_sharding_types table_wise -table_t0_compute_kernels fused_uvm_caching "
+     "-table_t2_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.5",
+     GIVEN_ROWS " -table_t0_unknown_row zero -table_t2_unknown_row initial", ""}};
 enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
 
 static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbers, const char *more)

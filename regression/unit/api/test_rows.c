@@ -31,7 +31,16 @@ static const agreement cases[] = {
     {"-tables_sharding_types data_parallel", "-embedding_optimizer adam", "-ec_index_dedup"},
     {"-tables_sharding_types table_wise", "-embedding_optimizer adam -tables_output_dtype fp16", ""},
     {"-tables_sharding_types row_wise",
-     "-embedding_optimizer sgd -table_t1_id_map hash -embedding_max_gradient 0.05", "-ec_index_dedup"}};
+     "-embedding_optimizer sgd -table_t1_id_map hash -embedding_max_gradient 0.05", "-ec_index_dedup"},
+    /* rows that are given to ids and taken back */
+    {"-tables_sharding_types row_wise",
+     "-table_t0_id_map zch -table_t0_zch_interval 2 -table_t0_zch_buckets 5 -table_t2_id_map dynamic "
+     "-table_t2_dynamic_cap 40 -table_t2_dynamic_buckets 4 -embedding_optimizer adam",
+     ""},
+    {"-tables_sharding_types column_wise -tables_min_partition 4",
+     "-table_t0_id_map zch -table_t1_id_map dynamic -table_t1_unknown_row zero -table_t2_id_map dynamic "
+     "-table_t2_dynamic_cap 40 -table_t2_dynamic_ttl 3 -embedding_optimizer adagrad",
+     ""}};
 enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
 
 static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbers, const char *more)
