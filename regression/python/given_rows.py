@@ -123,6 +123,17 @@ def check_mapped(folder):
         assert is_mapped(path) == 0
 
 
+def check_refused(folder):
+    """A predictor has the id_map of its file."""
+    for name, words in (("zch.h5", "-tables_id_map dynamic"), ("dynamic.h5", "-table_item_id_map hash"), ("both.h5", "-table_item_id_map zch")):
+        try:
+            trshard.Predictor(os.path.join(folder, name), words)
+        except trshard.Error as error:
+            assert error.status == 64 and name in str(error) and words.split()[0] in str(error), error
+        else:
+            raise AssertionError(f"{name} {words} was opened")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="trshard_given_rows_") as folder:
         write(os.path.join(folder, "train.h5"), TRAINED)
@@ -135,6 +146,7 @@ def main():
                 assert check_predictor(folder, "held.h5", "").tobytes() == wanted.tobytes(), f"{name} {words}: other predictions from -quant_checkpoint"
                 print(f"{name} {words}: the bits of -task predict", flush=True)
         check_mapped(folder)
+        check_refused(folder)
 
 
 main()

@@ -24,6 +24,7 @@ N, GLOBAL, DIM, STEPS, LEAST, MOST = 210, 42, 4, 13, np.iinfo(np.int64).min, np.
 DATA = f"{FOLDER}/data.h5"
 # table: (features, rows)
 TABLES = {"users": (["user"], 24), "things": (["item", "tag"], 30), "plain": (["plain"], 20)}
+MAPS = {"users": "zch", "things": "dynamic", "plain": "hash"}
 FEATURES = [feature for features, _ in TABLES.values() for feature in features]
 IDS = ("-device cpu -reproducible -table_users_id_map zch -table_users_zch_interval 2 -table_users_zch_policy distance_lfu -table_users_zch_buckets 3 "
        "-table_things_id_map dynamic -table_things_dynamic_ttl 4 -table_things_dynamic_buckets 3 -table_things_dynamic_admit_after 2 "
@@ -143,8 +144,31 @@ def check(optimizer):
 
 if RANK == 0:
     make_data()
+
+
+def check_refused():
+    """A collection refuses rows of another id_map on all ranks, and the message says what to give."""
+    path = f"{FOLDER}/sgd_half.h5"
+    for name, there in MAPS.items():
+        for here in ("none", "modulo", "zch", "dynamic"):
+            if here == there or (there == "hash" and here in ("none", "modulo")):
+                continue
+            tensor = {"zch": "zch/raw", "dynamic": "dynamic/ids"}[here if there == "hash" else there]
+            names = [path, f"/embedding/{name}/{tensor}", f"id_map {here} here", f"-table_{name}_id_map"] + ([] if there == "hash" else [f"give -table_{name}_id_map {there}"])
+            tables = [trshard.EmbeddingBagConfig(table, rows, DIM, features) for table, (features, rows) in TABLES.items()]
+            maps = " ".join(f"-table_{table}_id_map {here if table == name else word}" for table, word in MAPS.items())
+            with trshard.EmbeddingBagCollection(tables, GLOBAL // SIZE, f"-device cpu -embedding_optimizer sgd {maps} -tables_sharding_types table_wise") as ebc:
+                try:
+                    ebc.load(path)
+                except trshard.Error as error:
+                    assert error.status == 65 and all(word in str(error) for word in names), (names, error)
+                else:
+                    raise AssertionError(f"{name}: {there} was loaded as {here}")
+
+
 barrier = trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("t", 5, 4)], 1, "-device cpu")  # ranks wait for the data
 barrier.close()
 for optimizer in ("sgd", "adagrad", "adam"):
     check(optimizer)
+check_refused()
 print(f"rank {RANK}: collections have the directories of the program")

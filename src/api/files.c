@@ -95,7 +95,7 @@ static PetscErrorCode check_states(const char *path, int64_t step, const TrsStat
   for (int i = 0; i < state->n; i++) {
     const TrsStateTensor *tensor = &state->tensor[i];
 
-    if (tensor->was_read) continue;
+    if (tensor->was_read || !tensor->optimizer) continue;
     PetscCheck(!tensor->other_optimizer[0], PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s: /%s is of optimizer %s, the collection's table has %s, expected the same", path,
                tensor->path, tensor->other_optimizer, tensor->optimizer);

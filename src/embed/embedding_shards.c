@@ -481,6 +481,7 @@ static PetscErrorCode add_table(const TrsEmbeddingShards *shards, int t, TrsStat
   PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight", config->name));
   PetscCall(
       TrsEmbeddingShardsAddRows(shards, t, path, config->data_type, config->embedding_dim, state, &tensor));
+  tensor->id_map = TrsIdMapName(config->id_map.kind);
   PetscCall(add_parts(shards, t, -1, PETSC_FALSE, PETSC_FALSE, tensor));
   for (int i = 0; i < states.n; i++) {
     PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/%s", config->name, states.name[i]));

@@ -100,6 +100,11 @@ typedef struct {
   char *mean_path; /* NULL for an ordinary tensor */
   /* Reading: the file may lack the tensor (an optimizer state), whose data then stays unchanged. */
   PetscBool optional;
+  /*
+    The weights of a table: the word of its id_map, borrowed; else NULL. Reading: the file must have
+    the ids of this table if the rows are given to ids, and no ids otherwise.
+  */
+  const char *id_map;
   PetscBool was_read; /* reading: the tensor was read */
   /* Reading: number of rows taken from the file, from the first on. The others stay unchanged. */
   int64_t rows_read;

@@ -67,13 +67,16 @@ static PetscErrorCode choose_type(TrsOptions options, const char *path, const Tr
 PetscErrorCode TrsQuantTableTypes(MPI_Comm comm, TrsOptions options, const char *path,
                                   TrsTableConfigs *tables, TrsStoredTable *stored)
 {
-  const char **names;
+  const char **names, **id_maps;
 
   PetscFunctionBegin;
-  PetscCall(PetscMalloc1((size_t)tables->n, &names));
-  for (int t = 0; t < tables->n; t++) names[t] = tables->table[t].name;
-  PetscCall(TrsCheckpointTables(comm, path, tables->n, names, stored));
-  PetscCall(PetscFree(names));
+  PetscCall(PetscMalloc2((size_t)tables->n, &names, (size_t)tables->n, &id_maps));
+  for (int t = 0; t < tables->n; t++) {
+    names[t] = tables->table[t].name;
+    id_maps[t] = TrsIdMapName(tables->table[t].id_map.kind);
+  }
+  PetscCall(TrsCheckpointTables(comm, path, tables->n, names, id_maps, stored));
+  PetscCall(PetscFree2(names, id_maps));
   for (int t = 0; t < tables->n; t++) {
     PetscCall(check_stored(path, &tables->table[t], &stored[t]));
     PetscCall(choose_type(options, path, &stored[t], &tables->table[t]));

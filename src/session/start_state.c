@@ -52,7 +52,7 @@ static PetscErrorCode check_tables(const TrsSession *s, const TrsCheckpointWante
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* True if tensors may keep their initial values. */
+/* May tensors keep their initial values? */
 static PetscBool is_partial(const TrsCheckpointWanted *wanted)
 {
   return (PetscBool)(wanted->initial || wanted->grow || wanted->n_tables > 0);
@@ -81,15 +81,24 @@ static PetscErrorCode read_options(const TrsSession *s, TrsCheckpointWanted *wan
 /* --- differences between file and model --- */
 
 /*
-  The parts of the state that the file lacks or has in another form: the first missing optimizer
-  state, the first state of another optimizer, a missing average, and the number of tables with
-  another data type. Also the numbers of optimizer states by kind: all of them, those that were
-  read, and those that are missing.
+  Parts of the state that the file lacks or has in another form: the first missing optimizer state,
+  the first one of another optimizer, a missing average, a missing part of a table's ids, and the
+  number of tables with another data type. The numbers of optimizer states by kind: all, read, and missing.
 */
 typedef struct {
-  const TrsStateTensor *state, *other, *average;
+  const TrsStateTensor *state, *other, *average, *keys;
   int n[TRS_STATES_KINDS], n_read[TRS_STATES_KINDS], n_missing[TRS_STATES_KINDS], n_converted;
 } TrsDifferences;
+
+/* Does the file have the ids of the tensor's table, but not this tensor, such as their ages? */
+static PetscBool lacks_keys(const TrsState *state, const TrsStateTensor *tensor)
+{
+  const size_t folder = (size_t)(strrchr(tensor->path, '/') - tensor->path);
+  int first = 0;
+
+  while (strncmp(state->tensor[first].path, tensor->path, folder + 1) != 0) first++;
+  return (PetscBool)(!tensor->was_read && !tensor->unwanted && state->tensor[first].was_read);
+}
 
 static TrsDifferences differences_of(const TrsState *state)
 {
@@ -100,6 +109,10 @@ static TrsDifferences differences_of(const TrsState *state)
     const int kind = TrsStateIsOfTable(tensor) ? TRS_STATES_TABLES : TRS_STATES_DENSE;
 
     all.n_converted += tensor->converted && tensor->was_read ? 1 : 0;
+    if (TrsStateIsOfKeys(tensor)) {
+      if (!all.keys && lacks_keys(state, tensor)) all.keys = tensor;
+      continue;
+    }
     if (!tensor->optional) continue;
     if (TrsDenseIsAverage(tensor->path)) {
       if (!tensor->was_read && !tensor->unwanted) all.average = tensor;
@@ -128,13 +141,18 @@ static PetscErrorCode refuse_fewer(const TrsSession *s, const char *path, const 
   if (all->state)
     PetscCall(
         TrsOptionError(s->options, "-resume", "%s lacks /%s: " OTHER_OPTIMIZER, path, all->state->path));
+  if (all->keys)
+    PetscCall(TrsOptionError(s->options, "-resume",
+                             "%s lacks /%s, and a run that goes on needs all of the ids' state; take the "
+                             "rest with -init_from",
+                             path, all->keys->path));
   if (all->average)
     PetscCall(TrsOptionError(s->options, "-resume", "%s lacks /%s: " OTHER_AVERAGES, path, all->average->path,
                              "not given"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print a line about optimizer states that start with zeros. */
+/* Report optimizer states that begin at zero. */
 static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences *all,
                                        const TrsCheckpointInfo *info)
 {
@@ -163,9 +181,8 @@ static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences
 }
 
 /*
-  Report the differences. Optimizer states that are missing or belong to another optimizer start
-  with zeros. If this is true for all states of a kind, the updates of this kind are counted from
-  here.
+  Report the differences. States that are missing or belong to another optimizer begin at zero. If
+  all states of a kind do, their updates are counted from here.
 */
 static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint *from,
                                        TrsCheckpointInfo *info)
@@ -177,6 +194,9 @@ static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint 
   if (all.n_converted)
     PetscCall(PetscPrintf(s->comm, "%-10s %d table%s of another data type converted, rounded to nearest\n",
                           "weights", all.n_converted, TrsPlural(all.n_converted, "s")));
+  if (all.keys)
+    PetscCall(PetscPrintf(s->comm, "%-10s the checkpoint lacks /%s: it begins as in a new run\n", "warning",
+                          all.keys->path));
   if (all.average)
     PetscCall(PetscPrintf(s->comm, "%-10s the averages of -ema_decay begin as the weights\n", "weights"));
   for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
@@ -187,8 +207,7 @@ static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint 
 }
 
 /*
-  On rank 0, refuse a file that has more than the model needs. It belongs to another model or
-  optimizer.
+  On rank 0, refuse a file that holds more than the model. It belongs to another model or optimizer.
 */
 static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const TrsCheckpointInfo *start)
 {
@@ -208,9 +227,7 @@ static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Refuse a table that grew and maps its ids, because the row of an id depends on the number of rows.
-*/
+/* Refuse a grown table that maps its ids: an id's row depends on the number of rows. */
 static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *tensor)
 {
   PetscFunctionBegin;
@@ -227,16 +244,13 @@ static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *ten
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Print a line for a weight tensor that is missing in the file, or of which the file has only a
-  part.
-*/
+/* Print a line for a weight tensor that the file lacks or has only in part. */
 static PetscErrorCode tell_initial(const TrsSession *s, const TrsStateTensor *tensor, int *n_initial,
                                    int *n_grown)
 {
   PetscFunctionBegin;
-  /* Report only weights, not their optimizer states. */
-  if (tensor->optional) PetscFunctionReturn(PETSC_SUCCESS);
+  /* Report only weights, not their optimizer states and the ids that have their rows. */
+  if (tensor->optional || TrsStateIsOfKeys(tensor)) PetscFunctionReturn(PETSC_SUCCESS);
   if (tensor->was_read && !tensor->count && tensor->rows_read < tensor->rows) {
     ++*n_grown;
     PetscCall(check_grown(s, tensor));
@@ -284,8 +298,8 @@ static int place_in(const TrsOptionList *list, const char *name)
 }
 
 /*
-  Refuse the default order of the tables if the checkpoint's model has another order. Tables that
-  only one of the two models has do not count.
+  Refuse the default order of the tables if it differs from that of the checkpoint's model. Tables
+  that only one of the two has do not matter.
 */
 static PetscErrorCode check_order(const TrsSession *s, const TrsStartPoint *from)
 {

@@ -16,6 +16,13 @@ const char *TrsPoolingName(TrsPooling pooling)
   return names[pooling];
 }
 
+const char *TrsIdMapName(TrsIdMapKind kind)
+{
+  static const char *const names[] = {"none", "modulo", "hash", "qr", "zch", "dynamic", "qr"};
+
+  return names[kind];
+}
+
 const char *TrsShardingTypeName(TrsShardingType type)
 {
   static const char *const names[TRS_N_SHARDINGS] = {"data_parallel", "table_wise",     "column_wise",
@@ -137,7 +144,7 @@ int64_t TrsTableKeysRowBytes(const TrsTableConfig *table)
 
 const char *TrsTableKeysWord(const TrsTableConfig *table)
 {
-  return table->id_map.kind == TRS_ID_MAP_DYNAMIC ? "dynamic" : "zch";
+  return TrsIdMapName(table->id_map.kind);
 }
 
 int64_t TrsTableBuckets(const TrsTableConfig *table)

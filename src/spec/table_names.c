@@ -60,7 +60,8 @@ static PetscBool has_no_part(const char *name)
 static PetscBool is_tensor(const char *path)
 {
 #define STATE_NAMES(KIND, word, first, first_name, second, second_name, ...) first_name, second_name,
-  static const char *const names[] = {"weight", "weight_quantised", TRS_EMBEDDING_OPTIMIZERS(STATE_NAMES) ""};
+  static const char *const names[] = {"weight", "weight_quantised", "zch", "dynamic",
+                                      TRS_EMBEDDING_OPTIMIZERS(STATE_NAMES) ""};
   const size_t length = strcspn(path, "/");
 
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

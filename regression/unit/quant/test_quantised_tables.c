@@ -142,7 +142,7 @@ static void load(const golden_tables *g, const char *name, const char *from, cut
 {
   TrsTablePlan table_plan[MAX_TABLES];
   TrsShard *shard = calloc(1024, sizeof(*shard));
-  const char *names[MAX_TABLES];
+  const char *names[MAX_TABLES], *id_maps[MAX_TABLES];
   TrsStoredTable stored[MAX_TABLES];
   TrsShardingPlan plan;
   TrsEmbeddingShards shards;
@@ -151,8 +151,11 @@ static void load(const golden_tables *g, const char *name, const char *from, cut
   TrsState state = {0};
 
   make_plan(g, how, table_plan, shard, &plan);
-  for (int t = 0; t < g->n; t++) names[t] = g->name[t];
-  assert_petsc_ok(TrsCheckpointTables(MPI_COMM_WORLD, from, g->n, names, stored));
+  for (int t = 0; t < g->n; t++) {
+    names[t] = g->name[t];
+    id_maps[t] = "none";
+  }
+  assert_petsc_ok(TrsCheckpointTables(MPI_COMM_WORLD, from, g->n, names, id_maps, stored));
   assert_petsc_ok(TrsQuantCheckPlan(&plan, &g->tables, "the test's plan"));
   assert_petsc_ok(TrsEmbeddingShardsCreateQuantised(device, &g->tables, &plan, trs_rank(), &shards));
   assert_petsc_ok(TrsQuantReaderCreate(from, &shards, stored, &reader));

@@ -127,7 +127,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
                 TrsCheckpointInfoFree()
           state's tensors  was_read and the fields below it
   Errors (agreed): NO_INPUT; DATA with file and dataset, for another format or version, a missing
-    tensor, a wrong shape or type, or a wrong checksum
+    tensor, a wrong shape or type, a table of another id_map (TrsStateTensor), or a wrong checksum
 */
 PetscErrorCode TrsCheckpointRead(MPI_Comm comm, const char *path, const TrsState *state,
                                  TrsCheckpointInfo *info);
@@ -158,17 +158,22 @@ typedef struct {
 
   Collective on comm. Only metadata is read. TrsCheckpointRead() verifies the checksums.
 
-  In:     names   [n] names of the tables
-  Out:    stored  [n]
+  In:     names    [n] names of the tables
+          id_maps  [n] words of their id_map
+  Out:    stored   [n]
   Errors (agreed): NO_INPUT; DATA for another format, or a table that is missing, stored twice, of
-    another type, or without its attributes
+    another type, without its attributes, or of another id_map: its rows are given to ids in only one
+    of file and model, or by another kind of map
 */
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
-                                   TrsStoredTable *stored);
+                                   const char *const *id_maps, TrsStoredTable *stored);
 
 /* True if a tensor has the weights or a state of a table. TrsStateIsOf(): of the given table. */
 PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor);
 PetscBool TrsStateIsOf(const TrsStateTensor *tensor, const char *table);
+
+/* Does it hold a part of the ids that have the rows of a table? */
+PetscBool TrsStateIsOfKeys(const TrsStateTensor *tensor);
 
 /*
   TrsCheckpointModel - Read the options that define a checkpoint's model (TrsOptionsModelText()).

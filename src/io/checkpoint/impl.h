@@ -134,6 +134,20 @@ PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsChe
                                            const TrsState *state, TrsCheckpointInfo *info);
 
 /*
+  The rest of a path from the slash after the folder of a table's ids: "/raw" for "/zch/raw". Any other
+  path is returned as it is.
+*/
+const char *TrsCheckpointKeysFolder(const char *path);
+
+/*
+  Check that the file has the ids of a table whose rows are given to ids, and has none of another
+  table. id_map: the table's. may_leave_out: the run may read other tables alone. Errors: DATA with
+  the file, the tensor of ids and the option.
+*/
+PetscErrorCode TrsCheckpointCheckKeys(const TrsHDF5File *file, const char *table, const char *id_map,
+                                      PetscBool may_leave_out);
+
+/*
   Read this rank's parts of one tensor. Depending on the tensor and the state, the numbers are
   converted, copied from a mean to all columns, staged in strips for a device, or passed to
   tensor->take. All earlier tensors of the state must have been read before.

@@ -142,10 +142,33 @@ typedef struct {
   TrsCheckpointInfo *info;
 } TrsRequestOfFile;
 
+/* Check the ids of the tables that are to be read. Missing weights are an error elsewhere. */
+static PetscErrorCode check_keys(const TrsHDF5File *file, const TrsRequestOfFile *q)
+{
+  const PetscBool may_leave_out = (PetscBool)(q->wanted && !q->wanted->same);
+
+  PetscFunctionBegin;
+  for (int i = 0; i < q->state->n; i++) {
+    const TrsStateTensor *tensor = &q->state->tensor[i];
+    char table[TRS_CHECKPOINT_MAX_NAME];
+    hid_t id;
+
+    if (!tensor->id_map || !TrsCheckpointWants(q->wanted, q->state, tensor)) continue;
+    PetscCall(TrsHDF5Open(file, tensor->path, H5I_DATASET, &id));
+    if (id < 0) continue;
+    (void)H5Dclose(id);
+    PetscCall(PetscStrncpy(table, tensor->path + strlen("embedding/"), sizeof(table)));
+    table[strlen(table) - strlen("/weight")] = '\0';
+    PetscCall(TrsCheckpointCheckKeys(file, table, tensor->id_map, may_leave_out));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsRequestOfFile *q, int rank)
 {
   PetscFunctionBegin;
   PetscCall(read_info(file, q->info));
+  PetscCall(check_keys(file, q));
   for (int i = 0; i < q->state->n; i++)
     PetscCall(TrsCheckpointReadTensor(file, q->wanted, q->state, &q->state->tensor[i]));
   if (q->state->was_read) PetscCall(q->state->was_read(q->state->was_read_context, file->path));
@@ -165,6 +188,7 @@ static PetscErrorCode try_file(void *context)
   PetscCall(read_info(&file, &info));
   /* With rank -1, only the tables of checksums are read. */
   PetscCall(TrsCheckpointVerifyParts(&file, -1, 1));
+  if (q->state) PetscCall(check_keys(&file, q));
   for (int i = 0; q->state && i < q->state->n; i++)
     PetscCall(TrsCheckpointTryTensor(&file, &q->state->tensor[i]));
   if (q->wanted) PetscCall(TrsCheckpointFindUnexpected(&file, q->wanted, q->state, &info));
@@ -264,7 +288,7 @@ PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path)
 typedef struct {
   const char *path;
   int n;
-  const char *const *names;
+  const char *const *names, *const *id_maps;
   TrsStoredTable *stored;
 } TrsTablesQuery;
 
@@ -358,8 +382,10 @@ static PetscErrorCode query(void *context)
 
   PetscFunctionBegin;
   ierr = TrsCheckpointOpen(q->path, &file);
-  for (int t = 0; t < q->n && ierr == PETSC_SUCCESS; t++)
+  for (int t = 0; t < q->n && ierr == PETSC_SUCCESS; t++) {
     ierr = read_table(&file, q->names[t], &q->stored[t]);
+    if (ierr == PETSC_SUCCESS) ierr = TrsCheckpointCheckKeys(&file, q->names[t], q->id_maps[t], PETSC_FALSE);
+  }
   (void)TrsHDF5FileClose(&file);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -374,9 +400,9 @@ static PetscErrorCode query_twice(TrsTablesQuery *q)
 }
 
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
-                                   TrsStoredTable *stored)
+                                   const char *const *id_maps, TrsStoredTable *stored)
 {
-  TrsTablesQuery q = {path, n, names, stored};
+  TrsTablesQuery q = {path, n, names, id_maps, stored};
   PetscErrorCode ierr = PETSC_SUCCESS;
   int rank;
 

@@ -8,8 +8,6 @@
 
 static const char tables_group[] = "embedding/", dense_group[] = "dense/",
                   states_group[] = "dense_optimizer/";
-/* The tensors of a table whose rows are given to ids are in one of these folders. */
-static const char *const keys_folders[] = {"/zch/", "/dynamic/"};
 
 PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor)
 {
@@ -59,9 +57,19 @@ PetscBool TrsStateIsOf(const TrsStateTensor *tensor, const char *table)
   const char *name = tensor->path + strlen(tables_group), *rest = name + strlen(table);
 
   if (!TrsStateIsOfTable(tensor) || strncmp(name, table, strlen(table)) != 0) return PETSC_FALSE;
-  for (size_t i = 0; i < sizeof(keys_folders) / sizeof(keys_folders[0]); i++)
-    if (strncmp(rest, keys_folders[i], strlen(keys_folders[i])) == 0) rest += strlen(keys_folders[i]) - 1;
+  rest = TrsCheckpointKeysFolder(rest);
   return (PetscBool)(rest[0] == '/' && !strchr(rest + 1, '/'));
+}
+
+PetscBool TrsStateIsOfKeys(const TrsStateTensor *tensor)
+{
+  const int64_t n = folder_length(tensor->path);
+  int64_t table = n;
+
+  if (!TrsStateIsOfTable(tensor)) return PETSC_FALSE;
+  while (tensor->path[--table] != '/') {
+  }
+  return (PetscBool)(TrsCheckpointKeysFolder(tensor->path + table) == tensor->path + n);
 }
 
 PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *state,
@@ -196,9 +204,13 @@ static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, con
 static const char same_model[] =
     "; -resume goes on with the same model, -init_from takes what fits of another";
 
+static const char same_buckets[] =
+    "; a table with id_map zch goes on with the same num_embeddings and zch_buckets";
+
 /* Return a hint how to accept a shape that differs from the model's, or "" if there is none. */
 static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTensor *tensor, PetscBool fewer)
 {
+  if (TrsStateIsOfKeys(tensor)) return same_buckets;
   if (!wanted || wanted->same) return wanted ? same_model : "";
   if (!TrsStateIsOfTable(tensor))
     return wanted->initial ? "" : "; -init_from_missing initial takes the rest of the file";
@@ -226,7 +238,8 @@ static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpo
   TrsHDF5ShapeText(&s->shape, found_text, sizeof(found_text));
   TrsHDF5ShapeText(&want, want_text, sizeof(want_text));
   tensor->rows_read = s->shape.dims[0];
-  if (wanted && wanted->grow && fewer && TrsStateIsOfTable(tensor)) same = PETSC_TRUE;
+  if (wanted && wanted->grow && fewer && TrsStateIsOfTable(tensor) && !TrsStateIsOfKeys(tensor))
+    same = PETSC_TRUE;
   if (wanted && wanted->initial && same_type && !same && !TrsStateIsOfTable(tensor)) {
     PetscCall(PetscStrncpy(tensor->other_shape, found_text, sizeof(tensor->other_shape)));
     PetscFunctionReturn(PETSC_SUCCESS);
