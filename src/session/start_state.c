@@ -83,7 +83,8 @@ static PetscErrorCode read_options(const TrsSession *s, TrsCheckpointWanted *wan
 /*
   Parts of the state that the file lacks or has in another form: the first missing optimizer state,
   the first one of another optimizer, a missing average, a missing part of a table's ids, and the
-  number of tables with another data type. The numbers of optimizer states by kind: all, read, and missing.
+  number of tables with another data type. The numbers of optimizer states by kind: all, read, and
+  missing.
 */
 typedef struct {
   const TrsStateTensor *state, *other, *average, *keys;

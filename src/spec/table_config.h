@@ -290,7 +290,7 @@ int64_t TrsTableKeysRowBytes(const TrsTableConfig *table);
 int64_t TrsTableRowUnit(const TrsTableConfig *table);
 
 const char *TrsPoolingName(TrsPooling pooling);
-const char *TrsIdMapName(TrsIdMapKind kind); /* the word of id_map; both parts of qr have the same */
+const char *TrsIdMapName(TrsIdMapKind kind); /* the word of id_map, "qr" for both of its parts */
 const char *TrsShardingTypeName(TrsShardingType type);
 const char *TrsComputeKernelName(TrsComputeKernel kernel);
 const char *TrsModuleName(TrsModule module);

@@ -2,8 +2,8 @@
 /* TEST ranks: 1 */
 /*
   Threads predict at the same time with tables whose rows are given to ids. They share the tables'
-  directories, and each thread gets the bits that it gets alone. sanitize/unit_threads runs this test
-  with ThreadSanitizer.
+  directories, and each thread gets the bits that it gets alone. sanitize/unit_threads runs this
+  test with ThreadSanitizer.
 */
 #include "api/api_test.h"
 #include "io/make_dataset.h"

@@ -162,8 +162,8 @@ typedef struct {
           id_maps  [n] words of their id_map
   Out:    stored   [n]
   Errors (agreed): NO_INPUT; DATA for another format, or a table that is missing, stored twice, of
-    another type, without its attributes, or of another id_map: its rows are given to ids in only one
-    of file and model, or by another kind of map
+    another type, without its attributes, or of another id_map: only the file or only the model
+    gives its rows to ids, or they do so by different kinds of map
 */
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
                                    const char *const *id_maps, TrsStoredTable *stored);

@@ -134,15 +134,15 @@ PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsChe
                                            const TrsState *state, TrsCheckpointInfo *info);
 
 /*
-  The rest of a path from the slash after the folder of a table's ids: "/raw" for "/zch/raw". Any other
-  path is returned as it is.
+  The rest of a path from the slash after the folder of a table's ids: "/raw" for "/zch/raw". Any
+  other path is returned as it is.
 */
 const char *TrsCheckpointKeysFolder(const char *path);
 
 /*
-  Check that the file has the ids of a table whose rows are given to ids, and has none of another
-  table. id_map: the table's. may_leave_out: the run may read other tables alone. Errors: DATA with
-  the file, the tensor of ids and the option.
+  Check that the file has the ids of a table if id_map gives its rows to ids, and has no ids of any
+  other kind. may_leave_out: the run may read only other tables. Errors: DATA with the file, the
+  tensor of ids and the option.
 */
 PetscErrorCode TrsCheckpointCheckKeys(const TrsHDF5File *file, const char *table, const char *id_map,
                                       PetscBool may_leave_out);

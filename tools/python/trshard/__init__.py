@@ -406,7 +406,7 @@ class EmbeddingBagCollection:
         self._forwarded = None
 
     def evaluate(self, lengths, values, weights=None, out=None):
-        """The pooled embeddings of these ids, without a backward. Collective."""
+        """The pooled embeddings of these ids, without a backward. Gives rows to no ids. Collective."""
         with self._refused_on_all(_library.TrshardEvaluate, None, ctypes.c_int64(0)):
             batch, keep = self._batch(lengths, values, weights)
             out, address, stride = self._matrix(out, self._rows(batch), "out", written=True)
