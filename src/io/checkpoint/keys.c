@@ -9,11 +9,11 @@
 static const struct {
   const char *id_map, *tensor;
 } kinds[] = {{"zch", "raw"}, {"dynamic", "ids"}};
-enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+enum { TRS_KEYS_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 const char *TrsCheckpointKeysFolder(const char *path)
 {
-  for (int i = 0; i < N_KINDS; i++) {
+  for (int i = 0; i < TRS_KEYS_KINDS; i++) {
     const size_t n = strlen(kinds[i].id_map);
 
     if (path[0] == '/' && strncmp(path + 1, kinds[i].id_map, n) == 0 && path[1 + n] == '/')
@@ -38,11 +38,11 @@ PetscErrorCode TrsCheckpointCheckKeys(const TrsHDF5File *file, const char *table
                                       PetscBool may_leave_out)
 {
   const char *hint = may_leave_out ? ", or name only the other tables in -init_from_tables" : "";
-  char name[N_KINDS][TRS_CHECKPOINT_MAX_NAME];
+  char name[TRS_KEYS_KINDS][TRS_CHECKPOINT_MAX_NAME];
   int wanted = -1, found = -1;
 
   PetscFunctionBegin;
-  for (int i = 0; i < N_KINDS; i++) {
+  for (int i = 0; i < TRS_KEYS_KINDS; i++) {
     PetscBool has = PETSC_FALSE;
 
     if (snprintf(name[i], sizeof(name[i]), "embedding/%s/%s/%s", table, kinds[i].id_map, kinds[i].tensor) <
