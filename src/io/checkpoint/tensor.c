@@ -417,6 +417,8 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
   if (tensor->count && !tensor->find) {
     const TrsStatePart whole = {.rows = s->shape.dims[0], .cols = tensor->cols};
 
+    PetscCheck(tensor->take, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s has nothing that takes its rows",
+               tensor->path);
     PetscCall(take_part(s, tensor, &whole, -1, 0, dtype));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
