@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A trained model that predicts, without ranks and exchanges. All calls share its tables. Each call
-  uses a workspace: a lookup, and a model with a copy of the layers' weights and memory for
-  activations. Unused workspaces are kept in a list, so their number is the largest number of calls
-  that ever ran at once.
+  A trained model that predicts in one process, without exchanges. All calls share its tables. Each
+  call uses a workspace, which has a lookup, a copy of the layers' weights, and memory for
+  activations. Unused workspaces are kept in a list for later calls. So there are as many workspaces
+  as calls have ever run at the same time.
 
-  MPI and PETSc need not have started, and are not started here: the communicator is MPI_COMM_SELF,
-  for which core/ranks.h calls no MPI.
+  A predictor works before MPI and PETSc have started, and does not start them: its communicator is
+  MPI_COMM_SELF, for which core/ranks.h calls no MPI.
 
-  A call works on TRS_PREDICT_SAMPLES samples at a time, so its memory does not grow with the batch.
+  A call predicts TRS_PREDICT_SAMPLES samples at a time, so its memory does not grow with the batch.
 */
 #include "api/impl.h"
 #include "core/c_locale.h"
@@ -57,46 +57,53 @@ static const TrsOptionGroup *const groups[] = {&predictor_group,       &trs_tabl
                                                &trs_pair_loss_options, &trs_dense_optimizer_options,
                                                &trs_shard_options,     &trs_sparse_optimizer_options};
 
-/* The memory of a call. */
+/* The memory that one call uses. */
 typedef struct TrsPredictWorkspace {
-  struct TrsPredictWorkspace *next; /* in the list of unused workspaces */
+  struct TrsPredictWorkspace *next; /* next in the list of unused workspaces */
   TrsDlrm dlrm;
-  int64_t *columns;            /* [features of the tables] columns of the model's matrix */
+  /* [features of the tables] first column of each feature in the model's matrix */
+  int64_t *columns;
   TrsPositionWeight *position; /* [features] */
-  TrsSplitTables split;        /* NULL: no table is split */
-  TrsRaggedRows ragged;        /* NULL: no sequence has a layer */
+  TrsSplitTables split;        /* NULL if no table is split */
+  TrsRaggedRows ragged;        /* NULL if no layer uses sequences */
   TrsLocalTables local;
-  TrsKjt kjt;     /* the ids of the samples under way, as rows of the tables */
-  int64_t *first; /* [caller's features] index of these samples' first id in the caller's values */
+  TrsKjt kjt; /* the ids of the samples that are being predicted, as rows of the tables */
+  /* [features of the caller] index in the caller's values of these samples' first id */
+  int64_t *first;
 } TrsPredictWorkspace;
 
-/* A feature of the tables. The two tables of id_map qr share one feature of the caller. */
+/* A feature of a table. If id_map is qr, two tables look up the same feature of the caller. */
 typedef struct {
   const TrsTableConfig *table;
   TrsIdMap map;
-  int from;           /* index of the caller's feature */
-  int64_t max_length; /* longest bag of a table with position weights; 0: no limit */
+  int from; /* index of the feature among the caller's features */
+  /* largest length of a bag, for a table with position weights; 0 if lengths have no limit */
+  int64_t max_length;
 } TrsPredictFeature;
 
 struct TrshardPredictorImpl {
   TrsOptions options;
-  TrsDeviceOps device; /* the CPU, with private memory that several threads may grow at once */
+  /* the CPU; its memory is private, and several threads may let it grow at the same time */
+  TrsDeviceOps device;
   const TrsComputeOps *compute;
   TrsTableConfigs tables;
-  TrsShardingPlan plan; /* every table whole, on one rank */
+  TrsShardingPlan plan; /* the plan: every table is whole, on one rank */
   TrsStoredTable *stored;
   TrsEmbeddingShards shards;
   PetscBool weighted; /* true if any table is weighted */
   int64_t num_dense;
   int n_outputs;
-  int n_names, n_features;    /* number of the caller's features, and of the tables' features */
-  const char **names;         /* [n_names] */
-  TrsPredictFeature *feature; /* [n_features] */
-  TrsPredictWorkspace *model; /* has the layers' weights; other workspaces copy them */
-  pthread_mutex_t lock;       /* guards the list */
+  /* number of the caller's features, and number of the tables' features */
+  int n_names, n_features;
+  const char **names;         /* [n_names] names of the caller's features */
+  TrsPredictFeature *feature; /* [n_features] the tables' features */
+  /* the workspace with the layers' weights, which other workspaces copy */
+  TrsPredictWorkspace *model;
+  pthread_mutex_t lock; /* guards the list of unused workspaces */
   TrsPredictWorkspace *idle;
-  int file;           /* descriptor of the model's file if tables are mapped, else -1 */
-  int64_t file_bytes; /* its size */
+  /* file descriptor of the model's file if tables are mapped; -1 if none is mapped */
+  int file;
+  int64_t file_bytes; /* size of the model's file */
 };
 
 /* --- opening --- */
@@ -145,8 +152,8 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
 }
 
 /*
-  List the features of table t. A remainder table has the features of its quotient, the table before
-  it.
+  List the features of table t. A remainder table has the features of its quotient table, which is
+  the table before it.
 */
 static void add_features(TrshardPredictor p, int t)
 {
@@ -181,7 +188,7 @@ static PetscErrorCode read_tables(TrshardPredictor p, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Plan every table whole, on the only rank. */
+/* Make a plan in which every table is whole, on the only rank. */
 static PetscErrorCode make_plan(TrshardPredictor p)
 {
   TrsShardingPlan *plan = &p->plan;
@@ -205,7 +212,7 @@ static PetscErrorCode make_plan(TrshardPredictor p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the layers of a workspace, without their weights. */
+/* Create the layers of a workspace, without their weights. */
 static PetscErrorCode create_layers(TrshardPredictor p, TrsPredictWorkspace **workspace)
 {
   TrsPredictWorkspace *w;
@@ -225,7 +232,10 @@ static PetscErrorCode create_layers(TrshardPredictor p, TrsPredictWorkspace **wo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the parts that bring the tables' vectors to the workspace's model. The tables must exist. */
+/*
+  Create the parts of a workspace that look up the tables' vectors for its model. The tables must
+  exist.
+*/
 static PetscErrorCode create_vectors(TrshardPredictor p, TrsPredictWorkspace *w)
 {
   PetscFunctionBegin;
@@ -240,7 +250,7 @@ static PetscErrorCode create_vectors(TrshardPredictor p, TrsPredictWorkspace *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a workspace whose layers have the model's weights. */
+/* Create a workspace whose layers have the model's weights. */
 static PetscErrorCode create_workspace(TrshardPredictor p, TrsPredictWorkspace **workspace)
 {
   float *values, *of_model;
@@ -271,7 +281,7 @@ static PetscErrorCode destroy_workspace(TrshardPredictor p, TrsPredictWorkspace 
 
 /*
   Read the layers, the directories and the tables. A table is mapped if the file has it in the type
-  that is used here; other tables are converted while they are read.
+  that the predictor uses. Other tables are read and converted.
 */
 static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
 {
@@ -303,9 +313,9 @@ static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
 static int predict_batch(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions);
 
 /*
-  Predict one sample without ids, and then as many samples as a call handles at a time. The first
-  matrix products initialise their library, which several threads must not do at once, and which
-  takes some 50 ms that no request should wait for.
+  Predict one sample without ids, and then the largest number of samples that a call predicts at a
+  time. The first matrix products initialise their library. Several threads must not do this at the
+  same time, and no request should wait the 50 ms that it takes.
 */
 static PetscErrorCode warm_up(TrshardPredictor p)
 {
@@ -332,7 +342,7 @@ static PetscErrorCode open_predictor(const char *path, const char *options, Trsh
   PetscFunctionBegin;
   PetscCall(TrsApiGiven(path, "TrshardPredictorOpen", "checkpoint"));
   PetscCall(TrsApiHandleCreate(sizeof(*p), &p));
-  *predictor = p; /* Close frees what an error leaves */
+  *predictor = p; /* set also after an error: the caller frees it with Close */
   p->file = -1;
   PetscCheck(pthread_mutex_init(&p->lock, NULL) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "no lock can be made");
   PetscCall(TrsDeviceFind("cpu", &cpu));
@@ -357,7 +367,8 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
   PetscFunctionBegin;
   if (!TrsApiHandleTake(p)) PetscFunctionReturn(PETSC_SUCCESS);
   if (p->file >= 0) (void)close(p->file);
-  if (!p->idle) p->idle = p->model; /* opening failed */
+  /* after a failed opening, the list may not yet have the first workspace */
+  if (!p->idle) p->idle = p->model;
   for (TrsPredictWorkspace *w = p->idle, *next; w; w = next) {
     next = w->next;
     PetscCall(destroy_workspace(p, w));
@@ -373,8 +384,8 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
 }
 
 /*
-  Keep a descriptor of the file if tables are mapped. The descriptor is new and opens the same file,
-  without the lock of `hold`.
+  If tables are mapped, keep a file descriptor of the model's file. It opens the file of `hold`
+  again, without the lock of `hold`.
 */
 static void keep_file(TrshardPredictor p, int hold)
 {
@@ -390,7 +401,10 @@ static void keep_file(TrshardPredictor p, int hold)
 }
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
-/* this process was forked from one with a predictor, so its threads are missing */
+/*
+  true in a process that was forked from a process with a predictor: the predictor's threads do not
+  exist here
+*/
 static PetscBool is_fork;
 
 static void note_fork(void)
@@ -411,7 +425,8 @@ int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPre
   *predictor = NULL;
   (void)pthread_once(&watch_once, watch_forks);
   threads = TrsCpuTeam(is_fork ? 1 : 0);
-  hold = checkpoint ? TrsCheckpointHold(checkpoint) : -1; /* the same file for several opens */
+  /* all opens below then read the same file, even if it is replaced meanwhile */
+  hold = checkpoint ? TrsCheckpointHold(checkpoint) : -1;
   status = TRS_API_CALL(open_predictor(checkpoint, options, predictor));
   if (status == TRSHARD_SUCCESS) keep_file(*predictor, hold);
   TrsCheckpointRelease(&hold);
@@ -443,7 +458,10 @@ int TrshardPredictorShape(TrshardPredictor p, int32_t *num_dense, int32_t *n_fea
   return TRSHARD_SUCCESS;
 }
 
-/* --- predicting: PETSc's handlers belong to one thread, so messages are early errors --- */
+/*
+  --- predicting: PETSc's error handlers belong to one thread, so errors here only set this thread's
+  message ---
+*/
 
 /* Set this thread's message, and return `status`. */
 __attribute__((format(printf, 2, 3))) static int refuse(int status, const char *format, ...)
@@ -459,8 +477,8 @@ __attribute__((format(printf, 2, 3))) static int refuse(int status, const char *
 }
 
 /*
-  Check that the file still has the pages of mapped tables. Reading a page beyond its end would
-  raise SIGBUS.
+  Check that the file still has all pages of the mapped tables. Reading a page beyond the file's end
+  would raise SIGBUS.
 */
 static int check_file(TrshardPredictor p)
 {
@@ -473,7 +491,7 @@ static int check_file(TrshardPredictor p)
                 (int64_t)status.st_size, p->file_bytes);
 }
 
-/* Check that all `numbers` [batch, n] are finite. Messages call a number `what`. */
+/* Check that all `numbers` [batch, n] are finite. The error message names them by `what`. */
 static int check_finite(const char *what, int64_t batch, int64_t n, const float *numbers)
 {
   for (int64_t i = 0; i < batch * n; i++)
@@ -519,7 +537,7 @@ static int check_batch(TrshardPredictor p, const TrshardBatch *ids, const float 
   return check_finite("dense feature", ids->batch, p->num_dense, dense);
 }
 
-/* Map n ids to rows of their table. -1 means no id. */
+/* Map n ids to the rows of their table. -1 means that an id has no row. */
 static int take_ids(TrshardPredictor p, const TrsPredictFeature *feature, int64_t n, int64_t *ids)
 {
   const TrsTableConfig *table = feature->table;
@@ -541,7 +559,7 @@ static int take_ids(TrshardPredictor p, const TrsPredictFeature *feature, int64_
 }
 
 /*
-  Copy the lengths of a feature's bags for samples [begin, begin + n). *at counts the ids so far.
+  Copy the bag lengths of a feature for samples [begin, begin + n). *at is the number of ids so far.
 */
 static int take_bags(TrshardPredictor p, const TrsPredictFeature *feature, const TrshardBatch *ids,
                      int64_t begin, int64_t n, TrsJagged *jagged, int64_t *at)
@@ -562,7 +580,7 @@ static int take_bags(TrshardPredictor p, const TrsPredictFeature *feature, const
   return TRSHARD_SUCCESS;
 }
 
-/* Copy the ids of samples [begin, begin + n) to the workspace, mapped to rows of the tables. */
+/* Copy the ids of samples [begin, begin + n) to the workspace, as rows of the tables. */
 static int take_samples(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatch *ids, int64_t begin,
                         int64_t n)
 {
@@ -618,7 +636,7 @@ static int64_t count_ids(TrshardPredictor p, const TrshardBatch *ids, int64_t be
   return sum;
 }
 
-/* Advance past the samples [begin, begin + n). */
+/* Set the first ids of the features to the ids that follow samples [begin, begin + n). */
 static void pass_samples(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatch *ids, int64_t begin,
                          int64_t n)
 {
@@ -651,9 +669,9 @@ static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatc
 }
 
 /*
-  A call works only on its own thread. Waking a team of threads would take longer than a small
-  batch, each of several callers would have its own team, and a forked child would wait for a team
-  that does not exist there.
+  Predict a batch on the caller's thread only. Waking a team of threads would take longer than a
+  small batch. Each of several callers would have a team of its own, and a forked child would wait
+  for a team that does not exist in the child.
 */
 static int predict_batch(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
 {

@@ -52,7 +52,7 @@ static PetscErrorCode check_tables(const TrsSession *s, const TrsCheckpointWante
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* May tensors keep their initial values? */
+/* True if tensors may keep their initial values. */
 static PetscBool is_partial(const TrsCheckpointWanted *wanted)
 {
   return (PetscBool)(wanted->initial || wanted->grow || wanted->n_tables > 0);
@@ -82,9 +82,9 @@ static PetscErrorCode read_options(const TrsSession *s, TrsCheckpointWanted *wan
 
 /*
   Parts of the state that the file lacks or has in another form: the first missing optimizer state,
-  the first one of another optimizer, a missing average, a missing part of a table's ids, and the
-  number of tables with another data type. The numbers of optimizer states by kind: all, read, and
-  missing.
+  the first state of another optimizer, a missing average, a missing part of a table's ids, and the
+  number of tables with another data type. Also the numbers of optimizer states by kind: all of
+  them, those that were read, and those that are missing.
 */
 typedef struct {
   const TrsStateTensor *state, *other, *average, *keys;
@@ -153,7 +153,7 @@ static PetscErrorCode refuse_fewer(const TrsSession *s, const char *path, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report optimizer states that begin at zero. */
+/* Print a line about optimizer states that start with zeros. */
 static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences *all,
                                        const TrsCheckpointInfo *info)
 {
@@ -182,8 +182,9 @@ static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences
 }
 
 /*
-  Report the differences. States that are missing or belong to another optimizer begin at zero. If
-  all states of a kind do, their updates are counted from here.
+  Report the differences. Optimizer states that are missing or belong to another optimizer start
+  with zeros. If this is true for all states of a kind, the updates of this kind are counted from
+  here.
 */
 static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint *from,
                                        TrsCheckpointInfo *info)
@@ -208,7 +209,8 @@ static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint 
 }
 
 /*
-  On rank 0, refuse a file that holds more than the model. It belongs to another model or optimizer.
+  On rank 0, refuse a file that has more than the model needs. It belongs to another model or
+  optimizer.
 */
 static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const TrsCheckpointInfo *start)
 {
@@ -228,7 +230,9 @@ static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a grown table that maps its ids: an id's row depends on the number of rows. */
+/*
+  Refuse a table that grew and maps its ids, because the row of an id depends on the number of rows.
+*/
 static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *tensor)
 {
   PetscFunctionBegin;
@@ -245,7 +249,10 @@ static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *ten
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print a line for a weight tensor that the file lacks or has only in part. */
+/*
+  Print a line for a weight tensor that is missing in the file, or of which the file has only a
+  part.
+*/
 static PetscErrorCode tell_initial(const TrsSession *s, const TrsStateTensor *tensor, int *n_initial,
                                    int *n_grown)
 {
@@ -299,8 +306,8 @@ static int place_in(const TrsOptionList *list, const char *name)
 }
 
 /*
-  Refuse the default order of the tables if it differs from that of the checkpoint's model. Tables
-  that only one of the two has do not matter.
+  Refuse the default order of the tables if the checkpoint's model has another order. Tables that
+  only one of the two models has do not count.
 */
 static PetscErrorCode check_order(const TrsSession *s, const TrsStartPoint *from)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A stack of placements: a policy gives table rows to keys that come and go, with a cache above it.
-  The rows that keys see, and their updates, must equal those of a dictionary in this test.
-  Evaluations run between steps, and the next batch's keys are taken before this batch's update.
+  Tests a stack of two placements: a policy gives table rows to keys that appear and disappear, and
+  a cache is above it. The rows and updates of keys must be the same as in a dictionary that the
+  test keeps. Evaluations run between steps. The next batch's keys are looked up before this batch's
+  update.
 */
 #include "core/random.h"
 #include "embed/lookup.h"
@@ -15,13 +16,18 @@ enum { ROWS = 40, DIM = 4, IDS = 16, KEYS = 60, STEPS = 60, SLOTS = 3 };
 static const TrsComputeOps *compute;
 static const TrsDeviceOps *device;
 
-/* A row's first contents depend on its key and on the number of rows given before. */
+/*
+  The initial numbers of a row depend on its key and on the number of rows that were given away
+  before.
+*/
 static float first_number(int64_t key, int generation, int column)
 {
   return (float)key + 0.25F * (float)generation + 0.001F * (float)column;
 }
 
-/* --- the policy: rows are given in turn; rows of the batch's own keys are skipped --- */
+/*
+  --- the policy: rows are given away in turn, but rows of keys in the current batch are skipped ---
+*/
 
 static int find_key(const int64_t *keys, int64_t key)
 {
@@ -45,11 +51,12 @@ static int give_row(int64_t *keys, int *n_given, const int64_t *ids, int64_t key
   return row;
 }
 
-/* --- the placement under test: the lookup writes new contents --- */
+/* --- the placement under test: the lookup writes the initial numbers --- */
 
 typedef struct {
   int64_t values[SLOTS][IDS];
-  int n_given[SLOTS], given[SLOTS][IDS], generation[SLOTS][IDS]; /* rows for the lookup to write */
+  /* rows that the lookup must write */
+  int n_given[SLOTS], given[SLOTS][IDS], generation[SLOTS][IDS];
   int64_t of_given[SLOTS][IDS];
 } Keys;
 
@@ -125,7 +132,7 @@ static PetscErrorCode forward_keys(TrsPlacement self, TrsStream stream, const Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One tensor a table, listed on all ranks. */
+/* Add one tensor for each table, on all ranks. */
 static PetscErrorCode add_keys(const TrsEmbeddingShards *shards, int table, TrsState *state)
 {
   TrsStateTensor *tensor;
@@ -146,7 +153,7 @@ static const TrsPlacementOps keys_to_rows = {.name = "keys in turn",
 static const TrsPlacementOps *const keys_alone[] = {&keys_to_rows, NULL};
 static const TrsPlacementOps *const keys_and_cache[] = {&keys_to_rows, &trs_placement_row_cache, NULL};
 
-/* --- the definition: which key each row has, and its contents --- */
+/* --- the definition: the key of each row, and its numbers --- */
 
 typedef struct {
   int64_t key[ROWS];
@@ -173,7 +180,7 @@ static void draw_ids(uint64_t number, int64_t *ids)
     uint32_t words[4];
 
     TrsRandom(5, TRS_RANDOM_TEST, number, (uint64_t)i, words);
-    ids[i] = 1000 + (int64_t)(words[0] % KEYS + number / 4 * 2); /* keys drift over time */
+    ids[i] = 1000 + (int64_t)(words[0] % KEYS + number / 4 * 2); /* keys change slowly over time */
   }
 }
 
@@ -198,7 +205,10 @@ static void compare(TrsLookup lookup, const TrsKjt *kjt, const Dictionary *d, co
   }
 }
 
-/* Plain SGD on both sides, with one gradient for all bags: -0.5 for each occurrence. */
+/*
+  Plain SGD in the lookup and in the dictionary. All bags have the same gradient, -0.5 for each
+  occurrence.
+*/
 static void update(TrsLookup lookup, const TrsKjt *kjt, Dictionary *d, const int64_t *ids)
 {
   const TrsSparseOptimizerArgs sgd = {.kind = TRS_OPTIM_SGD, .learning_rate = 0.5F, .step = 1};
@@ -248,7 +258,7 @@ static void train(const TrsPlacementOps *const *kinds, PetscBool ahead)
     update(lookup, &kjt[now], &d, ids[now]);
     give(&d, ids[next]);
     if (step % 5) continue;
-    /* An evaluation between steps sees the keys in their state after their rows are written. */
+    /* An evaluation between steps sees all keys of its batch after their rows are written. */
     compare(lookup, &kjt[next], &d, ids[next]);
     draw_ids((uint64_t)step / 2, ids[evaluation]);
     make_kjt(ids[evaluation], offsets, &kjt[evaluation]);
