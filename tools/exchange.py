@@ -38,6 +38,19 @@ transformer, layer norm, or an activation other than relu, sigmoid and tanh. The
 training's columns of -data_dense if it had this option. Each feature F has the inputs F.ids [ids] and F.offsets [batch + 1], int64, and
 F.weights [ids] if its table is weighted. The output is predictions float [batch]. Tables of 2 GiB and more are in OUT.data.
 
+A table with id_map zch keeps its ids: TorchRec's ManagedCollisionEmbeddingBagCollection has them as _mch_sorted_raw_ids, ..._mapping,
+_mch_counts, _mch_last_access_iter, _output_segments_tensor and _current_iter_tensor. They go with the weights, and
+/embedding/<t>/zch/weight is the weight of such a table in a key map. --states also transfers what TorchRec has not: the ids since the last
+eviction, and how often a row was given. A table with id_map dynamic has dynamic_ids and dynamic_buckets beside its weight.
+
+--to dynamic OUT writes a checkpoint whose tables grow (id_map dynamic): all tables with id_map zch, and those whose raw ids --ids gives. FILE
+is HDF5, npy, Parquet or text with one id a line. FILE:NAME is a dataset of HDF5 or a column of Parquet; a dataset of trshard has the ids of
+the table's features. Line i is the id of row i, and "rows" for FILE means that ids are the rows' numbers. A table of id_map hash or modulo
+needs no order: the id tells its row, and ids that share one get a copy each. Rows without an id are left out. Ids without a row share zeros,
+or the row that they had in a zch table. -init_from loads the result with -table_<t>_id_map dynamic:
+
+  exchange.py model.h5 --to dynamic grown.h5 --ids item=ids.txt --ids user=data/train.h5
+
 A source that has only a part of the model is refused unless --partial permits it: one part of several files, dense layers without tables or
 over arch, or tensors that are in the source's description but not in the source.
 
@@ -66,12 +79,23 @@ from trspython import tqdm
 import trscheckpoint
 import trscrossnet
 import trsdata
+import trsdynamic
 import trsformats
+import trsids
 import trsonnx
 import trsread
 from trsformats import FormatError
 
 DEFAULT_MAP = """
+embedding/*/zch/weight             sparse_arch.embedding_bag_collection._embedding_module.embedding_bags.*.weight
+embedding/*/zch/raw                sparse_arch.embedding_bag_collection._managed_collision_collection._managed_collision_modules.*._mch_sorted_raw_ids
+embedding/*/zch/slot               sparse_arch.embedding_bag_collection._managed_collision_collection._managed_collision_modules.*._mch_remapped_ids_mapping
+embedding/*/zch/count              sparse_arch.embedding_bag_collection._managed_collision_collection._managed_collision_modules.*._mch_counts
+embedding/*/zch/last               sparse_arch.embedding_bag_collection._managed_collision_collection._managed_collision_modules.*._mch_last_access_iter
+embedding/*/zch/segments           sparse_arch.embedding_bag_collection._managed_collision_collection._managed_collision_modules.*._output_segments_tensor
+embedding/*/zch/iteration          sparse_arch.embedding_bag_collection._managed_collision_collection._managed_collision_modules.*._current_iter_tensor
+embedding/*/dynamic/ids            sparse_arch.embedding_bag_collection.embedding_bags.*.dynamic_ids
+embedding/*/dynamic/buckets        sparse_arch.embedding_bag_collection.embedding_bags.*.dynamic_buckets
 embedding/*/weight                 sparse_arch.embedding_bag_collection.embedding_bags.*.weight
 dense/dense_arch/*/weight          dense_arch.model._mlp.*._linear.weight
 dense/dense_arch/*/bias            dense_arch.model._mlp.*._linear.bias
@@ -95,6 +119,9 @@ COUNTS = {"step", "iter"}  # names of these numbers among the states of torch's 
 COUNTED = {"sum", "exp_avg", "exp_avg_sq"}  # states with which torch's optimizers also have a step
 
 
+OF_ZCH = "/zch/weight"  # in a key map: the weight of a table that has a directory zch
+
+
 def weight_of(table, name):
     """True if TorchRec may use this name for a table's weight."""
     return f".{name}".endswith(f".{table}.weight")
@@ -105,7 +132,7 @@ class KeyMap:
 
     def __init__(self, path, prefix, kind):
         """kind: the format. A DCP is of {"model": ..., "optimizer": ...}, so the prefix's first part is only before the names of weights."""
-        self.rules, self.last, self.moments, self.kind = [], None, set(), kind
+        self.rules, self.last, self.moments, self.zch, self.kind = [], None, set(), set(), kind
         self.set_prefix(prefix)
         if path:
             with open(path, encoding="utf-8") as file:
@@ -139,7 +166,8 @@ class KeyMap:
                 self.rules.append(tuple(words))
 
     def knows(self, paths):
-        """From a checkpoint's paths: which layer of over_arch is the last, and which tables have two moments."""
+        """From a checkpoint's paths: which layer of over_arch is the last, which tables have two moments, and which a directory zch."""
+        self.zch = {table for table, kind in trsids.kinds(paths).items() if kind == "zch"}
         self.moments = {path.rpartition("/")[0] for path in paths if re.fullmatch("embedding/.+/exp_avg_sq", path)}
         numbers = [int(found[1]) for found in (re.match(r"dense/over_arch/(\d+)/", path) for path in paths) if found]
         self.last = max(numbers, default=None)
@@ -155,8 +183,10 @@ class KeyMap:
 
     def _of_rules(self, path, prefix):
         alias = re.sub(rf"^dense/over_arch/{self.last}/", "dense/over_arch/last/", path)
+        table = path.removeprefix("embedding/").removesuffix("/weight")
+        of_zch = f"embedding/{table}{OF_ZCH}" if path == f"embedding/{table}/weight" and table in self.zch else ""
         for ours, theirs in self.rules:
-            name = self._rewrite(alias if "/last/" in ours else path, ours, theirs)
+            name = self._rewrite(alias if "/last/" in ours else of_zch if ours.endswith(OF_ZCH) else path, ours, theirs)
             if name:
                 return name if name == "-" else prefix + name
         return None
@@ -165,7 +195,7 @@ class KeyMap:
         """The other program's name for a path; "-": the tensor is left out."""
         prefix = self.prefix if prefix is None else prefix
         name = self._of_rules(path, prefix)
-        if name or not trscheckpoint.STATES.fullmatch(path):
+        if name or trsids.part(path) or not trscheckpoint.STATES.fullmatch(path):
             return name or prefix + path
         folder, _, state = path.rpartition("/")
         table = folder.removeprefix("embedding/") if path.startswith("embedding/") else None
@@ -189,7 +219,7 @@ class KeyMap:
             for text in (inner, name) if i < self.own else (inner,):
                 path = self._rewrite(text, theirs, ours)
                 if path:
-                    return path
+                    return path.removesuffix(OF_ZCH) + "/weight" if ours.endswith(OF_ZCH) else path
         return inner if inner.startswith(("embedding/", "dense/", "dense_optimizer/")) else None
 
     def path(self, name):
@@ -291,11 +321,18 @@ def named_tensors(checkpoint, names, states):
     chosen, about, n_experts = {}, {}, trscrossnet.experts(checkpoint.tensors)
     step = np.float32(checkpoint.attributes.get("step", 0))
     steps = {}
-    for path, tensor in (checkpoint.tensors if states else checkpoint.predicting).items():
+    every = dict(checkpoint.tensors if states else checkpoint.predicting)
+    for table in sorted(names.zch):
+        every.update(trsids.outwards(checkpoint, table))
+        note = trsids.hash_note(checkpoint, table)
+        if note:
+            print(f"{checkpoint.path}: {note}", file=sys.stderr)
+    for path, tensor in every.items():
         name = names.name(path)
-        if name == "-":
+        if name == "-" or trsids.part(path) and not states and not trsids.is_model(path):
             continue
-        about[path] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]}
+        if path in checkpoint.tensors:
+            about[path] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]}
         for their_name, theirs in trscrossnet.outwards(path, name, tensor, n_experts):
             if their_name in chosen:
                 raise FormatError(f"{checkpoint.path}: /{chosen[their_name][0]} and /{path} would both be {their_name}: see --key-map")
@@ -307,7 +344,23 @@ def named_tensors(checkpoint, names, states):
     return {name: tensor for name, (_, tensor) in chosen.items()} | steps, about
 
 
+def make_dynamic(args):
+    """The tensors of a new checkpoint whose tables with known ids are dynamic."""
+    with trscheckpoint.opened(args.source) as checkpoint:
+        try:
+            trsdynamic.tables_of(checkpoint, args.ids)
+        except ValueError as error:
+            trsdata.fail(f"{args.source}: {error}", 64)
+        tensors, attributes = trsdynamic.convert(checkpoint, args.ids, lambda text: print(f"{args.source}: {text}", file=sys.stderr))
+        verify(checkpoint)
+        with bar(tensors, "write") as progress:
+            trscheckpoint.write(args.out, {path: tensors[path] for path in sorted(tensors)}, attributes, checkpoint.of_tensors, lambda path: "/" + path, progress.update)
+    return tensors
+
+
 def export(args, names):
+    if args.to == "dynamic":
+        return make_dynamic(args)
     if args.to == "onnx":
         return export_onnx(args)
     with trscheckpoint.opened(args.source) as checkpoint:
@@ -357,7 +410,8 @@ def chosen_tensors(source, names, states):
         if path is None:
             raise FormatError(f"tensor {name} is not known: --key-map says what it is, with \"- {name}\" it is left out"
                               + ("" if names.prefix else "; where all begin with model., --prefix model."))
-        if path == "-" or trscheckpoint.STATES.fullmatch(path) and not states and not trscheckpoint.AVERAGE.fullmatch(path):
+        needed = states or trsids.is_model(path or "") or trsids.ONLY_THEIRS.fullmatch(path or "") or trscheckpoint.AVERAGE.fullmatch(path or "")
+        if path == "-" or not needed and trscheckpoint.STATES.fullmatch(path):
             continue
         if path == STEP:
             steps[name] = tensor
@@ -368,6 +422,7 @@ def chosen_tensors(source, names, states):
             raise FormatError(f"tensors {origin[path]} and {name} are both /{path}")
         found[path], origin[path] = tensor, name
     as_of_tables(found, origin)
+    trsids.inwards(found, origin)
     found, origin = trscrossnet.inwards(found, origin)
     explicit = [re.fullmatch(r"dense/over_arch/(\d+)/(\w+)", path) for path in found]
     behind = lambda parameter: max([int(layer[1]) for layer in explicit if layer and layer[2] == parameter], default=-1) + 1
@@ -485,7 +540,7 @@ def check_whole(args, tensors):
 def check_described(about, tensors, names, states, partial):
     """A source must have all tensors of its description."""
     for path, was in about.items():
-        if trscheckpoint.STATES.fullmatch(path) and not states:
+        if trscheckpoint.STATES.fullmatch(path) and not states and not trsids.is_model(path):
             continue
         if path not in tensors and names.name(path) != "-" and not partial:
             raise FormatError(f"there is no tensor {names.name(path)} (/{path}); --partial does without it")
@@ -531,11 +586,18 @@ def number_of_updates(text):
     return int(text)
 
 
+def ids_of_table(text):
+    table, equals, path = text.partition("=")
+    if not table or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TABLE=FILE")
+    return table, path
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="SOURCE [OUT]", nargs="+", help="a checkpoint and what is written with --to; another program's file or folder with --from")
     way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--to", choices=sorted([*trsformats.WRITERS, "onnx"]))
+    way.add_argument("--to", choices=sorted([*trsformats.WRITERS, "onnx", "dynamic"]))
     way.add_argument("--from", dest="from_", choices=sorted(trsformats.READERS))
     parser.add_argument("--output", metavar="CHECKPOINT", help="with --from: what is written")
     parser.add_argument("--states", action="store_true", help="the optimizers' states, too, and weights beside their averages")
@@ -543,6 +605,7 @@ def parse():
     parser.add_argument("--key-map", metavar="FILE", help='lines "ours theirs"')
     parser.add_argument("--prefix", default="", help="what their names begin with, for example model.")
     parser.add_argument("--partial", action="store_true", help="with --from: the source has a part of the model alone")
+    parser.add_argument("--ids", metavar="TABLE=FILE", type=ids_of_table, action="append", default=[], help="with --to dynamic: the raw ids of a table")
     parser.add_argument("--force", action="store_true", help="replace an output that is there")
     args = parser.parse_intermixed_args()
     args.source, args.out = (args.paths + [None])[:2]
@@ -550,8 +613,17 @@ def parse():
         parser.error("SOURCE --to FORMAT OUT, or SOURCE --from FORMAT --output CHECKPOINT")
     if args.to and args.step is not None:
         parser.error("--step is for --from: a checkpoint has its own step")
-    if args.to == "onnx" and (args.states or args.key_map or args.prefix):
-        parser.error("--to onnx writes the model as it is: --states, --key-map and --prefix are for tensors alone")
+    if args.ids and args.to != "dynamic":
+        parser.error("--ids is for --to dynamic")
+    if len(dict(args.ids)) < len(args.ids):
+        parser.error("--ids names a table twice")
+    args.ids = dict(args.ids)
+    for table, path in args.ids.items():
+        plain = path if os.path.exists(path) or ":" not in path else path.rpartition(":")[0]
+        if path != trsdynamic.ROWS and not os.access(plain, os.R_OK):
+            trsdata.fail(f"--ids {table}: {plain} {'cannot be read' if os.path.exists(plain) else 'does not exist'}", 66)
+    if args.to in ("onnx", "dynamic") and (args.states or args.key_map or args.prefix):
+        parser.error(f"--to {args.to} writes the model as it is: --states, --key-map and --prefix are for tensors alone")
     return args
 
 

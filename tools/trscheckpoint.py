@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 import trsdata
+import trsids
 from trsformats import FormatError, NUMPY, Tensor, count, strips
 
 FORMAT, VERSION = "trshard-checkpoint", 1
@@ -78,9 +79,10 @@ def plain_attributes(where, item):
 
 
 def predicting(tensors):
-    """The tensors by path that a model predicts with: no states, and for a weight its average, if the training has averages (-ema_decay)."""
+    """The tensors by path that a model predicts with: weights and the ids of their rows, but no states. A weight is its average if the training
+    has averages (-ema_decay)."""
     averages = {"dense/" + found[1]: tensors[path] for path, found in ((path, AVERAGE.fullmatch(path)) for path in tensors) if found}
-    return {path: averages.get(path, tensor) for path, tensor in tensors.items() if not STATES.fullmatch(path)}
+    return {path: averages.get(path, tensor) for path, tensor in tensors.items() if trsids.is_kept(path) or not STATES.fullmatch(path)}
 
 
 def without_averages(model):
@@ -121,6 +123,7 @@ class Checkpoint:
         self.of_tensors[name] = plain_attributes(where, item)
         bf16 = self.of_tensors[name].pop("dtype", None) == "bf16" and item.dtype == np.uint16
         names = {np.dtype(text).newbyteorder("<"): key for key, text in NUMPY.items() if key != "BF16"}
+        names[np.dtype("<u8")] = "I64"  # bit for bit
         dtype = "BF16" if bf16 else names.get(item.dtype.newbyteorder("<"))
         if dtype is None or item.shape is None:
             raise FormatError(f"{where} is {item.dtype} {item.shape}, expected float32, float16, or bfloat16 as uint16")
@@ -215,6 +218,8 @@ NORMS = ("norm_weight", "norm_bias", "swish_weight", "swish_bias")  # parameters
 def check_model(found, source_name):
     """Checks that these tensors, by path, make a model. Raises FormatError, naming a tensor by source_name(path)."""
     for path, tensor in found.items():
+        if trsids.part(path):
+            continue
         table = path.startswith("embedding/") and path.endswith("/weight")
         wanted = ("F32", "F16", "BF16")
         if tensor.dtype not in wanted:
@@ -236,8 +241,9 @@ def check_model(found, source_name):
         path = f"dense/crossnet/{i}"
         _expect(path + "/V", found[path + "/V"], layer["W"][::-1], source_name)
         _expect(path + "/bias", found[path + "/bias"], layer["W"][:1], source_name)
+    trsids.check(found, source_name)
     for path, tensor in found.items():
-        if STATES.fullmatch(path) and path != FREQUENCY:
+        if STATES.fullmatch(path) and path != FREQUENCY and not trsids.part(path):
             _check_state(found, path, tensor, source_name)
 
 
@@ -314,7 +320,7 @@ class Parts:
 
 def _write_tensor(file, path, tensor, attributes, where, progress):
     keeps = path.startswith("embedding/") and path.endswith("/weight")
-    dtype = tensor.dtype if keeps else "F32"
+    dtype = tensor.dtype if keeps else "I64" if trsids.part(path) else "F32"
     item = file.create_dataset(path, tensor.shape, NUMPY[dtype])
     parts = Parts(tensor.shape, item.dtype.itemsize) if Hash.available() else None
     row = 0

@@ -72,3 +72,71 @@ def test_torchrec_dcp(binary, folder):
         for path, numbers in their_weights.items():
             off = np.abs(found[path] - numbers).max()
             check(off <= TOLERANCE, f"{what}: /{path} differs by {off:.1e}, allowed {TOLERANCE:.0e}")
+
+
+ZCH = "sparse_arch.embedding_bag_collection."
+OF_TABLE = "_managed_collision_collection._managed_collision_modules.t."
+
+
+def exchange(folder, *words):
+    result = subprocess.run([sys.executable, EXCHANGE, *words, "--force"], cwd=folder, capture_output=True, text=True, check=False)
+    check(result.returncode == 0, result.stderr)
+
+
+def whole_names(state):
+    """A recorded state_dict by its whole names."""
+    return {ZCH + (name if name.startswith("_embedding_module") else OF_TABLE + name): item[()] for name, item in _datasets(state)}
+
+
+def _datasets(group):
+    found = []
+    group.visititems(lambda name, item: found.append((name, item)) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def rows_of(path, ids, buckets, block):
+    """The rows that a checkpoint has for these ids."""
+    found = tensors(path)
+    row = dict(zip(found["embedding/t/zch/raw"].tolist(), found["embedding/t/zch/slot"].tolist()))
+    last = len(found["embedding/t/weight"]) // buckets
+    return [row.get(i, (min(i // block, buckets - 1) + 1) * last - 1) for i in ids.tolist()]
+
+
+@thinned
+def test_torchrec_zch(binary, folder):
+    """An import of TorchRec's managed collision, and its export, have TorchRec's bits. After each of
+    the next batches, ids have the rows that TorchRec gave them when it had loaded this export, and
+    the state_dict is TorchRec's at the end."""
+    with h5py.File(os.path.join(GOLDEN, "zch.h5")) as golden:
+        ids, rows, dim, interval, most = golden["ids"][()], *(int(golden.attrs[name]) for name in ("rows", "dim", "interval", "input"))
+        with h5py.File(os.path.join(folder, "data.h5"), "w") as out:
+            n = ids.size
+            out.attrs.update(format="trshard-dataset", version=1, num_samples=n)
+            out["labels"], out["sparse/lengths"] = np.arange(n).astype(np.float32) % 2, np.ones((n, 1), np.int32)
+            out["sparse/values"], out["sparse/offsets"] = ids.reshape(-1), np.arange(n + 1)
+            out["sparse"].attrs.update(features=np.array(["seen"], dtype=h5py.string_dtype()), num_embeddings=np.zeros(1, np.int64))
+        cases = [name for name, item in golden.items() if isinstance(item, h5py.Group)]
+        check(len(cases) == 6, f"recorded: {cases}")
+        for case in cases:
+            policy, _, buckets = case.rpartition("_")
+            begin, end = (whole_names(golden[f"{case}/{when}"]) for when in ("begin", "end"))
+            np.savez(os.path.join(folder, "theirs.npz"), **begin)
+            exchange(folder, "theirs.npz", "--from", "npz", "--output", "model.h5")
+            exchange(folder, "model.h5", "--to", "npz", "back.npz")
+            with np.load(os.path.join(folder, "back.npz")) as back:
+                for name, numbers in begin.items():
+                    check(back[name].dtype == numbers.dtype and np.array_equal(back[name], numbers), f"{case}: other {name} after the way there and back")
+            words = (f"-tables t -table_t_features seen -table_t_id_map zch -table_t_num_embeddings {rows} -tables_embedding_dim {dim} -over_arch 4,1 -table_t_zch_policy {policy} "
+                     f"-table_t_zch_interval {interval} -table_t_zch_buckets {buckets} -table_t_zch_input_hash_size {most} -interaction cat")
+            for ranks, steps in [(1, steps) for steps in range(1, len(ids) + 1)] + thin([(3, len(ids))] if buckets == "3" else [], []):
+                kind = "row_wise" if ranks > 1 else "table_wise"
+                run(binary, ranks, f"-data_train data.h5 -batch_size {ids.shape[1] // ranks} -steps {steps} {words} -table_t_sharding_types {kind} -init_from model.h5 "
+                    "-init_from_missing initial -checkpoint_final end.h5 -existing_outputs replace", folder)
+                wanted = golden[case + "/slots"][steps - 1].tolist()
+                found = rows_of(os.path.join(folder, "end.h5"), ids[steps - 1], int(buckets), -(-most // int(buckets)))
+                check(found == wanted, f"{case}, batch {steps}, {ranks} ranks: rows {found}, TorchRec {wanted}")
+            exchange(folder, "end.h5", "--to", "npz", "end.npz")
+            with np.load(os.path.join(folder, "end.npz")) as found:
+                for name, numbers in end.items():
+                    if not name.endswith("weight"):
+                        check(np.array_equal(found[name], numbers), f"{case}: other {name} at the end")
