@@ -3,7 +3,8 @@
 
 Inputs: if the model has dense features, dense float [batch, num_dense] (the columns of -data_dense, in its order). For each feature F, "F.ids"
 int64 [ids] and "F.offsets" int64 [batch + 1], which begin with 0 and end with the number of ids. For a feature of a weighted table also
-"F.weights" float [ids]. Output: "predictions" float [batch]. Ids are mapped as in training. Tables keep their type; sums are float32.
+"F.weights" float [ids]. Output: "predictions" float [batch]. Ids are mapped as in training. A table that gives its rows to ids (id_map zch, dynamic) has their
+ids in the graph, sorted, and a binary search of as many steps as their number has bits. Tables keep their type; sums are float32.
 
 This module writes the few protobuf messages itself, block by block, so that memory does not grow with the tables. An ONNX file must be
 smaller than 2 GiB. If it would be larger, large tensors are in a second file, OUT.data.
@@ -13,6 +14,7 @@ import re
 import numpy as np
 
 import trscheckpoint
+import trsids
 import trsoptions
 from trsformats import FormatError, NUMPY, Tensor
 
@@ -22,7 +24,7 @@ MOST_BYTES = (1 << 31) - 1  # largest protobuf message
 INLINE_BYTES = 4096  # larger tensors may be in OUT.data, at multiples of this
 KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "din_target",
         "din_arch", "din_activation", "din_softmax", "transformer_layers", "transformer_heads", "transformer_dim_feedforward", "transformer_causal", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
-        "id_unsigned", "qr_operation", "qr_collisions", "zch_policy", "zch_buckets", "zch_input_hash_size"}
+        "id_unsigned", "qr_operation", "qr_collisions", "zch_policy", "zch_buckets", "zch_input_hash_size", "dynamic_cap", "dynamic_cap_bytes", "dynamic_buckets"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
            "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
@@ -154,7 +156,7 @@ class Table:
     def __init__(self, model, name):
         word = lambda key, *choices: model.value(model.key(name, key), choices)
         number = lambda key: model.number(model.key(name, key))
-        self.name, self.features = name, trsoptions.entries(word("features"))
+        self.name, self.features, self.directory = name, trsoptions.entries(word("features")), None
         self.rows, self.dim = number("num_embeddings"), number("embedding_dim")
         self.pooling = word("pooling", "sum", "mean", "none")
         if self.pooling == "none":
@@ -162,12 +164,21 @@ class Table:
             if self.pooling not in ("mean", "max", "concat"):
                 raise FormatError(f"{model.path}: table {name} has sequence_pooling {self.pooling}, a layer that is not exported to ONNX")
         self.places = number("sequence_length") if self.pooling == "concat" else 1
-        self.id_map = word("id_map", "none", "modulo", "hash", "qr")
+        self.id_map = word("id_map", "none", "modulo", "hash", "qr", "zch", "dynamic")
         self.unsigned = model.value(model.key(name, "id_unsigned"), ("true", "false"), "false") == "true"
         self.joined = {"mult": "Mul", "add": "Add"}[word("qr_operation", "mult", "add")] if self.id_map == "qr" else None
         self.collisions = number("qr_collisions") if self.joined else 0
         self.by_position = word("position_weighted", "true", "false") == "true"
         self.weighted = word("is_weighted", "true", "false") == "true" and not self.by_position
+
+    def keep(self, checkpoint):
+        """Read which id has which row."""
+        if f"embedding/{self.name}/weight" not in checkpoint.tensors:
+            raise FormatError(f"{checkpoint.path} has no /embedding/{self.name}/weight, which its model has")
+        self.directory = trsids.directory(checkpoint.path, self.name, checkpoint.tensors, checkpoint.attributes)
+        if self.directory.kind != self.id_map:
+            raise FormatError(f"{checkpoint.path}: table {self.name} has a directory {self.directory.kind}, its model says id_map {self.id_map}")
+        self.rows = self.directory.used
 
 
 # --- ids to rows ---
@@ -200,8 +211,33 @@ def hashed(graph, ids):
     return xor(a, plus(b, a))
 
 
+def searched(graph, name, found, ids):
+    """The rows of a table that keeps its ids (trsids.Directory). Ids without a row have that of their bucket."""
+    unknown = graph.tensor(f"{name}.unknown", trsids.constant(found.unknown))
+    bucket = graph.constant(0)
+    if found.buckets > 1 and found.block:
+        bucket = graph("Min", graph("Div", graph("Max", ids, bucket), graph.constant(found.block)), graph.constant(found.buckets - 1))
+    elif found.buckets > 1:
+        n = graph("Cast", graph.constant(found.buckets), to=TYPES["U64"])
+        bucket = graph("Cast", graph("Mod", hashed(graph, ids), n), to=TYPES["I64"])
+    row = graph("Gather", unknown, bucket)
+    if not len(found.id):
+        return graph("Add", row, graph("Mul", ids, graph.constant(0)))  # one row for each id
+    # The last of the sorted ids that is not above the id. They are repeated up to a power of two, so that no step leads out of them.
+    bits = int(len(found.id) - 1).bit_length()
+    filled = np.minimum(np.arange(1 << bits), len(found.id) - 1)
+    held, rows = (graph.tensor(f"{name}.{what}", trsids.constant(numbers[filled])) for what, numbers in (("ids", found.id), ("rows", found.row)))
+    at = graph("Mul", ids, graph.constant(0))
+    for bit in reversed(range(bits)):
+        further = graph("Add", at, graph.constant(1 << bit))
+        at = graph("Where", graph("GreaterOrEqual", ids, graph("Gather", held, further)), further, at)
+    return graph("Where", graph("Equal", ids, graph("Gather", held, at)), graph("Gather", rows, at), row)
+
+
 def rows_of(graph, table, ids):
     """Rows, and for each id whether it is not pruned (None: no id is pruned). An id outside of its table has row 0, as in training."""
+    if table.directory:
+        return searched(graph, f"embedding/{table.name}/directory", table.directory, ids), None
     if table.id_map in ("modulo", "qr") and not table.unsigned:
         return graph("Mod", ids, graph.constant(table.rows)), None
     if table.id_map != "none":
@@ -443,6 +479,8 @@ def build(checkpoint):
         dense = perceptron(graph, checkpoint, "dense_arch", dense, True, *behind("dense_arch"))
     parts, n_vectors = [dense] if dense else [], 1 if dense else 0
     for table in (Table(model, name) for name in model.tables):
+        if table.id_map in ("zch", "dynamic"):
+            table.keep(checkpoint)
         for feature in table.features:
             parts.append(pooled(graph, checkpoint, table, feature))
             n_vectors += table.places

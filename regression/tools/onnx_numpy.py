@@ -102,7 +102,7 @@ def gather(data, indices, axis=0):
 
 
 OPERATORS = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": lambda a, b: a // b if a.dtype.kind == "i" else a / b, "Max": np.maximum, "Equal": np.equal, "Less": np.less,
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": lambda a, b: a // b if a.dtype.kind == "i" else a / b, "Max": np.maximum, "Min": np.minimum, "Equal": np.equal, "Less": np.less,
     "GreaterOrEqual": np.greater_equal, "And": np.logical_and, "Not": np.logical_not, "Where": np.where, "MatMul": np.matmul,
     "BitwiseXor": np.bitwise_xor, "BitwiseOr": np.bitwise_or, "Mod": np.mod,
     "BitShift": lambda a, b, direction: np.left_shift(a, b) if direction == "LEFT" else np.right_shift(a, b),

@@ -49,6 +49,11 @@ MODELS = {
     "average": ("-tables_embedding_dim 8 -ema_decay 0.7 -dense_optimizer adam", True, False),
     "unsigned": ("-tables_embedding_dim 8 -tables_id_map modulo -tables_id_unsigned true -table_hist_num_embeddings 7 " + ROWS, True, True),
     "split": ("-tables_embedding_dim 8 -table_user_id_map qr -table_user_qr_collisions 7", True, False),
+    "zch": ("-tables_embedding_dim 8 -tables_id_map zch -tables_zch_interval 2 -table_hist_zch_buckets 5 -table_hist_zch_input_hash_size 1000000000000 "
+            "-table_item_zch_buckets 2 -table_hist_num_embeddings 20 -table_item_num_embeddings 30 -table_user_num_embeddings 64", True, True),
+    "dynamic": ("-tables_embedding_dim 8 -interaction dcn -dcn_num_layers 2 -dcn_low_rank_dim 3 -tables_id_map dynamic -table_user_dynamic_cap 33 -table_user_dynamic_buckets 3 -table_hist_dynamic_cap 2 "
+                "-table_item_dynamic_cap 1000 -table_item_dynamic_ttl 4 -table_item_data_type fp16", True, True),
+    "no_ids": ("-tables_embedding_dim 8 -table_hist_id_map zch -tables_zch_interval 50 -table_hist_num_embeddings 20 -table_user_id_map hash -table_item_id_map modulo " + ROWS, True, True),
     "sequences": ("-tables user,item,hist -tables_embedding_dim 8 -tables_pooling none -table_hist_sequence_pooling max "
                   "-table_item_sequence_pooling mean -table_user_sequence_pooling concat -table_user_sequence_length 2", True, False),
 }

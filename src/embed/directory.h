@@ -66,6 +66,19 @@ typedef struct {
   int64_t lookups, unknown, dropped;
 } TrsDirectory;
 
+/* What is wrong with the state of a bucket from a checkpoint; what is NULL if nothing is. */
+typedef struct {
+  const char *tensor; /* of the directory's folder */
+  const char *what;
+} TrsDirectoryFault;
+
+/* Note a fault of a tensor if it is wrong. Only the first fault counts. */
+static inline void TrsDirectoryFaultNote(TrsDirectoryFault *fault, PetscBool wrong, const char *tensor,
+                                         const char *what)
+{
+  if (wrong && !fault->what) *fault = (TrsDirectoryFault){tensor, what};
+}
+
 struct TrsDirectoryOps {
   const char *name; /* the folder of its tensors in a checkpoint */
   /* Initially a bucket is empty. rows Z is at least 2. */

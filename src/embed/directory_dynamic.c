@@ -44,7 +44,7 @@ typedef struct {
   int64_t *from, *to; /* [n]; `to` lies behind `from` in one block */
 } TrsDynamicMoves;
 
-/* Memory of a table's directories for checkpoints. The table's first shard here owns it. */
+/* What a table's directories need for checkpoints; that of the table's first shard here owns it. */
 struct TrsDynamicStates {
   const TrsEmbeddingShards *shards;
   int table;
@@ -110,9 +110,9 @@ static int64_t unknown_row(int64_t rows)
   return 0;
 }
 
-static void count(void *bucket, PetscBool anew, TrsDirectoryCounts *counts)
+static void count(void *bucket, TrsDirectoryCounts *counts)
 {
-  *counts = TrsDynamicCount((TrsDynamic)bucket, anew);
+  *counts = TrsDynamicCount((TrsDynamic)bucket);
 }
 
 /* --- writing checkpoints --- */
@@ -280,8 +280,12 @@ static int64_t bucket_of_row(TrsDynamicTensor tensor, const TrsIdBuckets *rule, 
   return row->last > 0 ? TrsIdBucket(rule, row->id) : -1;
 }
 
-/* Bring the rows of a list that was read into the order of the table's buckets. */
-static PetscErrorCode group_rows(TrsDynamicStates *s, TrsDynamicTensor tensor, const TrsIdBuckets *rule)
+/*
+  Bring the rows of a list that was read into the order of the table's buckets. Errors: DATA if an id
+  has a negative batch
+*/
+static PetscErrorCode group_rows(TrsDynamicStates *s, TrsDynamicTensor tensor, const TrsIdBuckets *rule,
+                                 const char *path)
 {
   const int64_t n = (int64_t)rule->n.value;
   TrsDynamicList *list = &s->read[tensor];
@@ -293,6 +297,10 @@ static PetscErrorCode group_rows(TrsDynamicStates *s, TrsDynamicTensor tensor, c
   for (int64_t i = 0; i < list->n; i++) {
     const int64_t b = bucket_of_row(tensor, rule, &row[i]);
 
+    PetscCheck(tensor == TRS_DYNAMIC_TENSOR_SKETCH || row[i].last >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: /embedding/%s/dynamic/%s: row %" PRId64 " has the last batch %" PRId64
+               ", expected 0 or more",
+               path, s->shards->tables->table[s->table].name, names[tensor], i, row[i].last);
     if (b >= 0) list->begin[b + 1]++;
   }
   for (int64_t b = 0; b < n; b++) list->begin[b + 1] += list->begin[b];
@@ -341,9 +349,7 @@ static PetscErrorCode free_ids(TrsDynamicIds *ids)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Keep only the n ids that the policy keeps longest, in their order. Among equals the first stay.
-*/
+/* Keep only the n ids that the policy keeps longest, in their order. Among equals the first stay. */
 static PetscErrorCode keep_best(const TrsDynamicRule *rule, int64_t n, TrsDynamicIds *ids)
 {
   TrsRadixPair *pair, *spare;
@@ -373,9 +379,7 @@ static PetscErrorCode keep_best(const TrsDynamicRule *rule, int64_t n, TrsDynami
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Note which rows of the file bucket b gets: its ids' rows, and row `shared` for ids without one.
-*/
+/* Note which rows of the file bucket b gets: its ids' rows, and row `shared` for ids without one. */
 static PetscErrorCode note_moves(TrsDynamicStates *s, int64_t b, const TrsDynamicIds *ids, int64_t shared)
 {
   TrsDynamicMoves *moves = &s->moves[b];
@@ -422,30 +426,15 @@ static PetscErrorCode place_ids(const TrsDynamicStates *s, TrsDirectory *d, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Empty bucket k of a directory, which may have been trained before a file is read. */
-static PetscErrorCode empty_bucket(const TrsTableConfig *table, TrsDirectory *d, int64_t k)
-{
-  int64_t number[TRS_DYNAMIC_NUMBERS];
-
-  PetscFunctionBegin;
-  TrsDynamicNumbers(bucket_of(d, k), number);
-  if (number[TRS_DYNAMIC_TIME] == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(destroy(&d->bucket[k]));
-  PetscCall(create(table, d->rule.rows, &d->bucket[k]));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Give the file's ids to bucket k of a directory. */
 static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k, const char *path)
 {
   const TrsDynamicList *buckets = &s->read[TRS_DYNAMIC_TENSOR_BUCKETS];
-  /*
-    The file's bucket with this number; with fewer buckets in the file, one that gives its row 0.
-  */
+  /* The file's bucket with this number; with fewer buckets in the file, one that gives its row 0. */
   const int64_t b = d->first + k, first = buckets->begin[b % buckets->n];
   TrsDynamicIds ids, candidates, cells;
   TrsDynamicState state = {.n_rows = 0};
-  const char *what;
+  TrsDirectoryFault fault;
 
   PetscFunctionBegin;
   PetscCall(list_ids(s, TRS_DYNAMIC_TENSOR_IDS, b, &ids));
@@ -459,20 +448,18 @@ static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k
   state.candidate = candidates.row;
   if (buckets->n == TrsTableBuckets(&s->shards->tables->table[s->table])) state.n_cells = cells.n;
   state.cell = (const TrsDynamicCell *)(const void *)cells.row;
-  PetscCall(empty_bucket(&s->shards->tables->table[s->table], d, k));
-  PetscCall(TrsDynamicSet(bucket_of(d, k), &state, &what));
+  PetscCall(TrsDynamicSet(bucket_of(d, k), &state, &fault));
   PetscCall(note_moves(s, b, &ids, first));
   PetscCall(free_ids(&ids));
   PetscCall(free_ids(&candidates));
   PetscCall(free_ids(&cells));
-  PetscCheck(!what, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /embedding/%s/dynamic, bucket %" PRId64 ": %s", path,
-             s->shards->tables->table[s->table].name, b, what);
+  PetscCheck(!fault.what, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /embedding/%s/dynamic/%s, bucket %" PRId64 ": %s", path,
+             s->shards->tables->table[s->table].name, fault.tensor, b, fault.what);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Find the first row of each of the file's buckets. They must have as many rows as there are ids.
-*/
+/* Find the first row of each of the file's buckets. They must have as many rows as there are ids. */
 static PetscErrorCode find_buckets(TrsDynamicStates *s, const char *path)
 {
   const char *table = s->shards->tables->table[s->table].name;
@@ -506,11 +493,12 @@ static PetscErrorCode set_buckets(TrsDynamicStates *s, const char *path)
   const int64_t n = (int64_t)rule.n.value;
 
   PetscFunctionBegin;
-  if (s->is_set || s->read[TRS_DYNAMIC_TENSOR_IDS].n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (s->is_set || (s->read[TRS_DYNAMIC_TENSOR_IDS].n == 0 && s->read[TRS_DYNAMIC_TENSOR_BUCKETS].n == 0))
+    PetscFunctionReturn(PETSC_SUCCESS);
   s->is_set = PETSC_TRUE;
   PetscCall(find_buckets(s, path));
   for (int t = TRS_DYNAMIC_TENSOR_IDS; t < TRS_DYNAMIC_N_TENSORS; t++)
-    PetscCall(group_rows(s, (TrsDynamicTensor)t, &rule));
+    PetscCall(group_rows(s, (TrsDynamicTensor)t, &rule, path));
   PetscCall(PetscCalloc1((size_t)n, &s->moves));
   for (int i = 0; i < s->shards->n; i++) {
     TrsDirectory *d = TrsDirectoryOf(s->shards, i);

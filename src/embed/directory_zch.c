@@ -358,6 +358,23 @@ static int64_t seen_of(const TrsDirectory *keys, int64_t b, TrsZchSeen *to)
   return n;
 }
 
+/* The ids of a bucket must be those that the table's options give to it. raw [rows of the bucket]. */
+static PetscErrorCode check_bucket(const TrsTableConfig *table, const TrsDirectory *d, int64_t b,
+                                   const int64_t *raw, const char *path)
+{
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < d->rule.rows; r++) {
+    const int64_t of_id = TrsIdBucket(&d->rule, raw[r]);
+
+    PetscCheck(
+        raw[r] == INT64_MAX || of_id == d->first + b, PETSC_COMM_SELF, TRS_ERR_DATA,
+        "%s: /embedding/%s/zch/raw, bucket %" PRId64 ": id %" PRId64 " belongs to bucket %" PRId64
+        ". Give the -table_%s_zch_buckets and -table_%s_zch_input_hash_size that the file was made with",
+        path, table->name, d->first + b, raw[r], of_id, table->name, table->name);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode set_bucket(const TrsEmbeddingShards *shards, int i, int64_t b, const char *path)
 {
   static const int64_t fresh[TRS_ZCH_NUMBERS] = {[TRS_ZCH_CAPACITY] = -1, [TRS_ZCH_LARGEST] = -1};
@@ -369,19 +386,22 @@ static PetscErrorCode set_bucket(const TrsEmbeddingShards *shards, int i, int64_
                               : fresh;
   TrsZchArrays arrays = {.raw = state->read[TRS_ZCH_TENSOR_RAW] + at,
                          .slot = state->read[TRS_ZCH_TENSOR_SLOT] + at};
+  const TrsTableConfig *table = &shards->tables->table[shards->shard[i].table];
+  TrsDirectoryFault fault;
   TrsZchSeen *seen;
-  const char *what;
 
   PetscFunctionBegin;
   if (state->read[TRS_ZCH_TENSOR_COUNT]) arrays.count = state->read[TRS_ZCH_TENSOR_COUNT] + at;
   if (state->read[TRS_ZCH_TENSOR_LAST]) arrays.last = state->read[TRS_ZCH_TENSOR_LAST] + at;
   if (state->read[TRS_ZCH_TENSOR_TIMES]) arrays.times = state->read[TRS_ZCH_TENSOR_TIMES] + at;
-  for (int64_t r = 0; r < keys->rule.rows; r++) arrays.slot[r] -= offset;
+  for (int64_t r = 0; r < keys->rule.rows; r++)
+    arrays.slot[r] = (int64_t)((uint64_t)arrays.slot[r] - (uint64_t)offset); /* may be any number */
   PetscCall(TrsAlloc(PetscMax(state->n_seen, 1), sizeof(*seen), &seen));
-  PetscCall(TrsZchSet(bucket_of(keys, b), number, &arrays, seen_of(keys, b, seen), seen, &what));
+  PetscCall(TrsZchSet(bucket_of(keys, b), number, &arrays, seen_of(keys, b, seen), seen, &fault));
   PetscCall(TrsFree(&seen));
-  PetscCheck(!what, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /embedding/%s/zch, bucket %" PRId64 ": %s", path,
-             shards->tables->table[shards->shard[i].table].name, keys->first + b, what);
+  PetscCheck(!fault.what, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /embedding/%s/zch/%s, bucket %" PRId64 ": %s",
+             path, table->name, fault.tensor, keys->first + b, fault.what);
+  PetscCall(check_bucket(table, keys, b, arrays.raw, path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -600,19 +600,22 @@ void TrsDynamicCells(TrsDynamic b, int64_t number, TrsDynamicCell *cells)
     if (b->sketch[i]) cells[n++] = (TrsDynamicCell){number, i, b->sketch[i]};
 }
 
-/* Set the rows' ids. Returns a sentence that says what is wrong, or NULL. */
-static PetscErrorCode set_rows(TrsDynamic b, const TrsDynamicState *state, const char **what)
+/* Set the rows' ids. */
+static PetscErrorCode set_rows(TrsDynamic b, const TrsDynamicState *state, TrsDirectoryFault *fault)
 {
   PetscFunctionBegin;
   for (int64_t i = 0; i < state->n_rows; i++) {
     const TrsDynamicRow *from = &state->row[i];
     const int64_t row = state->place[i];
 
-    if (row < 1 || row >= b->used || b->entry[row].last) *what = "two ids have the same row";
-    if (from->last < 0 || from->last > b->time) *what = "an id was seen after the last training batch";
-    if (from->count < 0 || from->count > UINT32_MAX) *what = "the count of an id is out of range";
-    if (find(b, from->id)) *what = "an id is there twice";
-    if (*what) PetscFunctionReturn(PETSC_SUCCESS);
+    TrsDirectoryFaultNote(fault, (PetscBool)(row < 1 || row >= b->used), "ids",
+                          "an id has the first row of a bucket, or a row of another bucket");
+    TrsDirectoryFaultNote(fault, (PetscBool)(from->last < 0 || from->last > b->time), "ids",
+                          "an id was seen after the last training batch");
+    TrsDirectoryFaultNote(fault, (PetscBool)(from->count < 0 || from->count > UINT32_MAX), "ids",
+                          "the count of an id is out of range");
+    TrsDirectoryFaultNote(fault, (PetscBool)(find(b, from->id) > 0), "ids", "an id is there twice");
+    if (fault->what) PetscFunctionReturn(PETSC_SUCCESS);
     b->entry[row] = (TrsDynamicEntry){from->id, (uint32_t)from->last, (uint32_t)from->count};
     PetscCall(insert(b, row));
     b->counts.held++;
@@ -625,7 +628,7 @@ static PetscErrorCode set_rows(TrsDynamic b, const TrsDynamicState *state, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode set_candidates(TrsDynamic b, const TrsDynamicState *state, const char **what)
+static PetscErrorCode set_candidates(TrsDynamic b, const TrsDynamicState *state, TrsDirectoryFault *fault)
 {
   PetscFunctionBegin;
   for (int64_t i = 0; i < state->n_candidates; i++) {
@@ -635,10 +638,12 @@ static PetscErrorCode set_candidates(TrsDynamic b, const TrsDynamicState *state,
     if (2 * (b->n_candidates + 1) > b->n_cells)
       PetscCall(move_candidates(b, PetscMax(2 * b->n_cells, (int64_t)TRS_DYNAMIC_FIRST_CELLS)));
     cell = cell_of(b->candidate, b->n_cells, from->id);
-    if (cell->last) *what = "a candidate is there twice";
-    if (from->last < 1 || from->last > b->time || from->count < 1 || from->count > UINT8_MAX)
-      *what = "a candidate has no count, or was seen after the last training batch";
-    if (*what) PetscFunctionReturn(PETSC_SUCCESS);
+    TrsDirectoryFaultNote(fault, (PetscBool)(cell->last > 0), "candidates", "an id is there twice");
+    TrsDirectoryFaultNote(
+        fault,
+        (PetscBool)(from->last < 1 || from->last > b->time || from->count < 1 || from->count > UINT8_MAX),
+        "candidates", "an id has no count, or was seen after the last training batch");
+    if (fault->what) PetscFunctionReturn(PETSC_SUCCESS);
     *cell = (TrsDynamicEntry){from->id, (uint32_t)from->last, (uint32_t)from->count};
     b->n_candidates++;
   }
@@ -660,22 +665,27 @@ static PetscErrorCode set_sketch(TrsDynamic b, const TrsDynamicState *state)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDynamicSet(TrsDynamic b, const TrsDynamicState *state, const char **what)
+PetscErrorCode TrsDynamicSet(TrsDynamic b, const TrsDynamicState *state, TrsDirectoryFault *fault)
 {
   const int64_t *number = state->number;
 
   PetscFunctionBegin;
-  *what = NULL;
-  if (number[TRS_DYNAMIC_USED] < 1 || number[TRS_DYNAMIC_USED] > b->rows)
-    *what = "it has more rows in use than the bucket";
-  if (number[TRS_DYNAMIC_TIME] < 0 || number[TRS_DYNAMIC_TIME] >= UINT32_MAX)
-    *what = "the number of training batches is out of range";
-  if (*what) PetscFunctionReturn(PETSC_SUCCESS);
+  *fault = (TrsDirectoryFault){.what = NULL};
+  TrsDirectoryFaultNote(fault,
+                        (PetscBool)(number[TRS_DYNAMIC_USED] < 1 || number[TRS_DYNAMIC_USED] > b->rows),
+                        "buckets", "it has more rows in use than the bucket");
+  TrsDirectoryFaultNote(fault,
+                        (PetscBool)(number[TRS_DYNAMIC_TIME] < 0 || number[TRS_DYNAMIC_TIME] >= UINT32_MAX),
+                        "buckets", "the number of training batches is out of range");
+  TrsDirectoryFaultNote(fault,
+                        (PetscBool)(number[TRS_DYNAMIC_AGED] < 0 || number[TRS_DYNAMIC_AGED] > INT64_MAX / 4),
+                        "buckets", "the age of the sketch is out of range");
+  if (fault->what) PetscFunctionReturn(PETSC_SUCCESS);
   b->used = number[TRS_DYNAMIC_USED];
   b->time = (uint32_t)number[TRS_DYNAMIC_TIME];
   b->aged = number[TRS_DYNAMIC_AGED];
-  PetscCall(set_rows(b, state, what));
-  if (!*what) PetscCall(set_candidates(b, state, what));
-  if (!*what) PetscCall(set_sketch(b, state));
+  PetscCall(set_rows(b, state, fault));
+  if (!fault->what) PetscCall(set_candidates(b, state, fault));
+  if (!fault->what) PetscCall(set_sketch(b, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

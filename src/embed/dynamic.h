@@ -92,7 +92,7 @@ typedef struct {
 } TrsDynamicState;
 
 /*
-  Replace the state of an empty bucket. what receives a sentence that says what is wrong, or NULL;
-  the bucket is then unusable. Errors: MEMORY.
+  Replace the state of an empty bucket. If *fault receives something that is wrong, the bucket is
+  unusable. Errors: MEMORY.
 */
-PetscErrorCode TrsDynamicSet(TrsDynamic bucket, const TrsDynamicState *state, const char **what);
+PetscErrorCode TrsDynamicSet(TrsDynamic bucket, const TrsDynamicState *state, TrsDirectoryFault *fault);

@@ -640,67 +640,97 @@ PetscErrorCode TrsZchGetSeen(TrsZch b, TrsZchSeen *seen)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the arrays of rows. Returns a sentence that says what is wrong, or NULL. */
-static const char *set_rows(TrsZch b, const TrsZchArrays *from, char *is_set)
+/* A count or a batch of a file, which additions in training must not overflow. */
+static PetscBool is_sane(int64_t number)
+{
+  return (PetscBool)(number >= 0 && number <= INT64_MAX / 4);
+}
+
+/* Set the id of a row, entry i of the arrays. */
+static void set_row(TrsZch b, int64_t i, int64_t row, int64_t id, TrsDirectoryFault *fault)
+{
+  b->raw[row] = id;
+  if (row == b->rows - 1) {
+    TrsDirectoryFaultNote(fault, (PetscBool)(id != EMPTY || i != b->rows - 1), "raw",
+                          "the last row of a bucket has an id");
+  } else if (id == EMPTY && b->number[TRS_ZCH_LARGEST] != row) {
+    b->empty[b->n_empty++] = (uint32_t)row;
+  } else {
+    TrsDirectoryFaultNote(fault, (PetscBool)(find(b, id) >= 0), "raw", "an id is there twice");
+    TrsDirectoryFaultNote(fault, (PetscBool)(b->count && !is_sane(b->count[row])), "count",
+                          "the count of an id is out of range");
+    insert(b, row);
+    b->counts.held++;
+  }
+}
+
+/* Set the arrays of rows. */
+static void set_rows(TrsZch b, const TrsZchArrays *from, char *is_set, TrsDirectoryFault *fault)
 {
   memset(is_set, 0, (size_t)b->rows);
   memset(b->index, 0, (size_t)b->n_index * sizeof(*b->index));
   b->n_empty = b->counts.held = 0;
-  for (int64_t i = 0; i < b->rows; i++) {
+  for (int64_t i = 0; i < b->rows && !fault->what; i++) {
     const int64_t row = from->slot[i], id = from->raw[i];
 
-    if (row < 0 || row >= b->rows) return "a slot is outside its bucket";
-    if (i > 0 && id < from->raw[i - 1]) return "the raw ids of a bucket are not ascending";
-    if (is_set[row]) return "two entries have the same slot";
+    TrsDirectoryFaultNote(fault, (PetscBool)(row < 0 || row >= b->rows), "slot",
+                          "a slot is outside its bucket");
+    TrsDirectoryFaultNote(fault, (PetscBool)(i > 0 && id < from->raw[i - 1]), "raw",
+                          "the raw ids of a bucket are not ascending");
+    TrsDirectoryFaultNote(fault, (PetscBool)(from->last && !is_sane(from->last[i])), "last",
+                          "the last batch of an id is out of range");
+    if (fault->what) return;
+    TrsDirectoryFaultNote(fault, (PetscBool)is_set[row], "slot", "two entries have the same slot");
+    if (fault->what) return;
     is_set[row] = 1;
-    b->raw[row] = id;
     if (b->count) b->count[row] = from->count ? from->count[i] : 0;
     if (b->last) b->last[row] = from->last ? from->last[i] : 0;
     b->times[row] = from->times ? (uint32_t)from->times[i] : 0;
-    if (row == b->rows - 1) {
-      if (id != EMPTY || i != b->rows - 1) return "the last row of a bucket has an id";
-    } else if (id == EMPTY && b->number[TRS_ZCH_LARGEST] != row) {
-      b->empty[b->n_empty++] = (uint32_t)row;
-    } else {
-      if (find(b, id) >= 0) return "an id is there twice";
-      insert(b, row);
-      b->counts.held++;
-    }
+    set_row(b, i, row, id, fault);
   }
-  return NULL;
 }
 
 /* Are these the numbers of a bucket that this rule made? */
-static const char *check_numbers(const struct TrsZchImpl *b, const int64_t *number)
+static void check_numbers(const struct TrsZchImpl *b, const int64_t *number, TrsDirectoryFault *fault)
 {
-  const int64_t since = number[TRS_ZCH_ITERATION] - number[TRS_ZCH_EVICTED];
   const PetscBool fresh = (PetscBool)(number[TRS_ZCH_CAPACITY] < 0);
 
-  if (number[TRS_ZCH_EVICTED] < 0 || since < 0) return "the last eviction is after the last iteration";
-  if (!fresh && (number[TRS_ZCH_ROOM] < 0 || number[TRS_ZCH_ROOM] > number[TRS_ZCH_CAPACITY]))
-    return "the history has more room than its capacity";
-  if (number[TRS_ZCH_LARGEST] < -1 || number[TRS_ZCH_LARGEST] >= b->rows - 1)
-    return "the row of id 2^63 - 1 is outside its bucket";
-  return NULL;
+  TrsDirectoryFaultNote(fault, (PetscBool)!is_sane(number[TRS_ZCH_ITERATION]), "numbers",
+                        "the number of batches is out of range");
+  TrsDirectoryFaultNote(
+      fault, (PetscBool)(number[TRS_ZCH_EVICTED] < 0 || number[TRS_ZCH_ITERATION] < number[TRS_ZCH_EVICTED]),
+      "numbers", "the last eviction is after the last iteration");
+  TrsDirectoryFaultNote(
+      fault,
+      (PetscBool)(!fresh && (number[TRS_ZCH_ROOM] < 0 || number[TRS_ZCH_ROOM] > number[TRS_ZCH_CAPACITY])),
+      "numbers", "the history has more room than its capacity");
+  TrsDirectoryFaultNote(fault,
+                        (PetscBool)(number[TRS_ZCH_LARGEST] < -1 || number[TRS_ZCH_LARGEST] >= b->rows - 1),
+                        "numbers", "the row of id 2^63 - 1 is outside its bucket");
 }
 
 PetscErrorCode TrsZchSet(TrsZch b, const int64_t numbers[TRS_ZCH_NUMBERS], const TrsZchArrays *arrays,
-                         int64_t n, const TrsZchSeen *seen, const char **what)
+                         int64_t n, const TrsZchSeen *seen, TrsDirectoryFault *fault)
 {
   PetscFunctionBegin;
-  *what = check_numbers(b, numbers);
-  if (*what) PetscFunctionReturn(PETSC_SUCCESS);
+  *fault = (TrsDirectoryFault){.what = NULL};
+  check_numbers(b, numbers, fault);
+  if (fault->what) PetscFunctionReturn(PETSC_SUCCESS);
   memcpy(b->number, numbers, sizeof(b->number));
   PetscCall(TrsBufferReserve(&b->spare, b->rows, PETSC_FALSE));
-  *what = set_rows(b, arrays, (char *)b->spare.data);
-  if (*what) PetscFunctionReturn(PETSC_SUCCESS);
+  set_rows(b, arrays, (char *)b->spare.data, fault);
+  if (fault->what) PetscFunctionReturn(PETSC_SUCCESS);
   if (b->n_cells) memset(b->seen, 0, (size_t)b->n_cells * sizeof(*b->seen));
   b->n_seen = 0;
   PetscCall(grow_seen(b, n));
-  for (int64_t i = 0; i < n && !*what; i++) {
+  for (int64_t i = 0; i < n && !fault->what; i++) {
     TrsZchSeen *cell = cell_of(b->seen, b->n_cells, seen[i].id);
 
-    if (cell->count || seen[i].count < 1) *what = "an id of the history is there twice, or has no count";
+    TrsDirectoryFaultNote(fault, (PetscBool)(cell->count != 0), "seen",
+                          "an id of the history is there twice");
+    TrsDirectoryFaultNote(fault,
+                          (PetscBool)(seen[i].count < 1 || !is_sane(seen[i].count) || !is_sane(seen[i].last)),
+                          "seen", "the count or the last batch of an id is out of range");
     *cell = seen[i];
   }
   b->n_seen = n;
