@@ -6,6 +6,9 @@
   compare_runs.py --steps 25 --rtol 1e-5 run.h5 ref.h5     the first 25 steps only
   compare_runs.py --exact resumed.h5 unbroken.h5           bit for bit (NaN equals NaN)
 
+Tables that give their rows to ids (id_map zch and dynamic) are compared id by id if an id has another row in FILE, for example after a run of
+another cap or with other buckets. Ids that only FILE has are named, and ids that only REFERENCE has are a difference.
+
 Every dataset of REFERENCE must be in FILE. Datasets that only FILE has are named. Times and speeds are not compared.
 Exit status: 0 all within the tolerance; 1 not; 2 a file cannot be read.
 """
@@ -20,6 +23,8 @@ import h5py
 import numpy as np
 
 import trsdata
+import trsids
+from trsformats import FormatError
 
 # These differ from run to run. In a model they are compared, because tables, features and tasks may have such names.
 TIMES = r"^(?!(predictions|embeddings|embedding|dense|dense_optimizer)/|time$)(.*/)?(samples_per_s|time|.*throughput|.*_s|.*_ms|.*_bytes)$"
@@ -56,14 +61,60 @@ def differences(a, b, args):
     return gap.max(initial=0.0), relative.max(initial=0.0), outside
 
 
+class ById:
+    """A table of both files whose ids have other rows in them: the rows of the ids that both have, and of ids without a row."""
+
+    def __init__(self, table, ours, theirs):
+        self.folder, self.of = f"embedding/{table}", (ours, theirs)
+        both = np.intersect1d(ours.id, theirs.id)
+        self.rows = [np.concatenate([found.find(both), found.unknown if len(ours.unknown) == len(theirs.unknown) else found.unknown[:0]]) for found in self.of]
+        self.n, self.missing, self.more = len(both), len(theirs.id) - len(both), len(ours.id) - len(both)
+
+    def words(self):
+        return (f"{self.n} ids in both, {self.missing} only in the reference, {self.more} only in FILE; {self.of[0].used} rows, reference {self.of[1].used}; "
+                "rows compared by id")
+
+    def has(self, name):
+        """The tensors of rows; those of the directory itself are not compared."""
+        return name.startswith(self.folder + "/") and "/" not in name[len(self.folder) + 1:]
+
+    def parts(self, pair):
+        """Blocks of the rows of the same ids, from two datasets."""
+        at_once = max(1, ELEMENTS_AT_ONCE // max(1, int(np.prod(pair[0].shape[1:]))))
+        for first in range(0, len(self.rows[0]), at_once):
+            yield [_rows(item, rows[first:first + at_once]) for item, rows in zip(pair, self.rows)]
+
+
+def _rows(item, rows):
+    """Rows of a dataset in any order."""
+    found, back = np.unique(rows, return_inverse=True)
+    return np.asarray(trsdata.numbers(item, item[found]))[back]
+
+
+def tables_by_id(file, reference):
+    """[ById] of the tables whose ids do not have the same rows in both files."""
+    found = []
+    names = [set(trsids.kinds(datasets(handle))) for handle in (file, reference)]
+    for table in sorted(names[0] & names[1]):
+        ours, theirs = (trsids.of_handle(handle, handle.filename, table) for handle in (file, reference))
+        if ours.used != theirs.used or not np.array_equal(ours.id, theirs.id) or not np.array_equal(ours.row, theirs.row):
+            found.append(ById(table, ours, theirs))
+    return found
+
+
 def compare(file, reference, args):
     """Prints one line per dataset; returns how many differ."""
     ours, theirs = datasets(file), datasets(reference)
+    by_id = tables_by_id(file, reference)
     names = [name for name in sorted(theirs) if re.search(args.only, name) and not (args.ignore and re.search(args.ignore, name))]
     if not names:
         trsdata.fail("nothing to compare", 2)
+    names = [name for name in names if not any(trsids.part(name) and name.startswith(table.folder + "/") for table in by_id)]
     bad = 0
-    width = max(map(trsdata.cells, names))
+    width = max(map(trsdata.cells, names + [table.folder for table in by_id]), default=0)
+    for table in by_id:
+        bad += table.missing > 0
+        print(f"{'DIFFERS' if table.missing else 'ok     '} {trsdata.padded(table.folder, width)}  {table.words()}")
     for name in names:
         if name not in ours:
             print(f"DIFFERS {trsdata.padded(name, width)}  missing in FILE")
@@ -72,11 +123,13 @@ def compare(file, reference, args):
         pair = ours[name], theirs[name]
         steps = args.steps if name.startswith("train/") else None
         one, other = (item.shape if steps is None else (min(steps, len(item)), *item.shape[1:]) for item in pair)
-        if one != other:
+        table = next((table for table in by_id if table.has(name)), None)
+        if one != other and not (table and one[1:] == other[1:]):
             print(f"DIFFERS {trsdata.padded(name, width)}  shape {one}, reference {other}")
             bad += 1
             continue
-        parts = [differences(*(np.asarray(trsdata.numbers(item, item[part])) for item in pair), args) for part in blocks(one)]
+        arrays = table.parts(pair) if table else ([np.asarray(trsdata.numbers(item, item[part])) for item in pair] for part in blocks(one))
+        parts = [differences(*both, args) for both in arrays] or [(0.0, 0.0, 0)]
         absolute, relative, outside = (fold(column) for fold, column in zip((max, max, sum), zip(*parts)))
         where = ""
         if outside:
@@ -84,7 +137,7 @@ def compare(file, reference, args):
             bad += 1
         if outside or not args.quiet:
             print(f"{'DIFFERS' if outside else 'ok     '} {trsdata.padded(name, width)}  max abs {absolute:.2e}  max rel {relative:.2e}{where}")
-    agree = len(names) - bad
+    agree = len(names) - bad + sum(table.missing > 0 for table in by_id)
     for name in ("step", "epoch", "samples_seen"):
         if args.attributes and name in reference.attrs and name in file.attrs and file.attrs[name] != reference.attrs[name]:
             print(f"DIFFERS attribute {name}: {file.attrs[name]}, reference {reference.attrs[name]}")
@@ -124,7 +177,7 @@ def main():
             return 1 if compare(file, reference, args) else 0
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except (OSError, FormatError) as error:
         trsdata.fail(str(error), 2)
 
 

@@ -26,6 +26,7 @@ from trspython import tqdm
 
 import trscheckpoint
 import trsdata
+import trsids
 import trsoptions
 from trsread import counted, measured
 
@@ -219,17 +220,35 @@ def checkpoint(handle, check):
     print("  with checksums" if "checksums" in handle else "  without checksums")
     tables = {}  # each table's tensors by name; a table's name may have slashes
     for name, *_ in rows:
-        if name.startswith("embedding/"):
+        if name.startswith("embedding/") and not trsids.part(name):
             tables.setdefault(os.path.dirname(name[len("embedding/"):]), set()).add(os.path.basename(name))
     for table, names in tables.items():
         if "weight_quantised" in names:
             problems += quantised(table, handle["embedding"][table]["weight_quantised"])
         elif "weight" not in names:
             problems.append(f"table {table} has no weight")
+    for table in trsids.kinds(name for name, *_ in rows):
+        problems += directory(handle, table)
     if "plan" in handle.attrs:
         plan(handle.attrs["plan"])
     model(handle)
     return problems
+
+
+def directory(handle, table):
+    """Prints how many rows and ids a table has that gives its rows to ids. Returns errors in its tensors."""
+    try:
+        found = trsids.of_handle(handle, handle.filename, table)
+    except trscheckpoint.FormatError as problem:
+        return [str(problem)]
+    words = f"  table {table}: {found.kind}, {counted(len(found.id), 'id')} in {counted(found.used, 'row')}" + (" in use" if found.kind == "dynamic" else "")
+    words += f", {counted(found.buckets, 'bucket')}, {counted(found.time, 'batch', 'es')}"
+    folder = handle[f"embedding/{table}/{found.kind}"]
+    for name, what in (("seen", "since the last eviction"), ("candidates", "counted without a row")):
+        if name in folder and folder[name].ndim == 2 and folder[name].shape[0] > 1:
+            words += f", {counted(folder[name].shape[0] - 1, 'id')} {what}"
+    print(trspython.shown(words))
+    return []
 
 
 def model(handle):

@@ -192,6 +192,14 @@ def directory(path, table, tensors, attributes):
                      tensors[f"embedding/{table}/weight"].shape[0])
 
 
+def of_handle(handle, path, table):
+    """The Directory of a table, from an open HDF5 file."""
+    folder = handle.get(f"embedding/{table}/zch") or handle[f"embedding/{table}/dynamic"]
+    model = handle.attrs.get("model", "")
+    keys = Keys({"model": model.decode("utf-8", "replace") if isinstance(model, bytes) else model}, table)
+    return Directory(path, table, {name: lambda item=item: item[()] for name, item in folder.items()}, keys, handle[f"embedding/{table}/weight"].shape[0])
+
+
 # --- zch and TorchRec ---
 
 
@@ -237,9 +245,12 @@ def _numbers(table, theirs, origin, weight):
         if weight is None:
             raise FormatError(f"tensor {origin[which]} is of the table {table}, whose weight is not there")
     buckets = _ends(origin["segments"], theirs["segments"], weight.shape[0]) if "segments" in theirs else 1
-    iteration = int(whole(theirs["iteration"]).max(initial=0)) if "iteration" in theirs else 0
-    if iteration < 0:
-        raise FormatError(f"tensor {origin['iteration']} is {iteration}, expected a number of batches")
+    iteration = 0
+    if "iteration" in theirs:
+        numbers = whole(theirs["iteration"]).ravel().tolist()
+        if len(numbers) != 1 or numbers[0] < 0:
+            raise FormatError(f"tensor {origin['iteration']} is {numbers[0] if len(numbers) == 1 else numbers[:4]}, expected a number of batches")
+        iteration = numbers[0]
     return constant([(iteration, iteration, *FRESH[CAPACITY:])] * buckets)
 
 
