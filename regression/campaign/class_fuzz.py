@@ -3,8 +3,8 @@
 regression/fuzz.
 
 A case is a run of one target from a small corpus that depends on the seed: plans, option files,
-YAML, datasets and checkpoints. HDF5 files are first checked in a child process, as the program
-does. This takes milliseconds, so these targets get fewer inputs.
+YAML, directories of ids, datasets and checkpoints. HDF5 files are first checked in a child process,
+as the program does. This takes milliseconds, so these targets get fewer inputs.
 """
 import os
 import shutil
@@ -13,7 +13,7 @@ import subprocess
 from campaign import Tally, tail
 from trsrun import check
 
-RUNS = {"plan": 20000, "options": 5000, "yaml": 5000, "dataset": 1000, "checkpoint": 1000}
+RUNS = {"plan": 20000, "options": 5000, "yaml": 5000, "directory": 10000, "dataset": 1000, "checkpoint": 1000}
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 

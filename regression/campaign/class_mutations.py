@@ -12,6 +12,8 @@ import mutate
 from campaign import DOCUMENTED, LIMIT_S, MODEL, SANITIZER_ENVIRONMENT, Tally, check_end, tail
 from trsrun import check
 
+ZCH = "-tables_id_map zch -table_user_num_embeddings 12 -table_item_num_embeddings 8 -table_tag_num_embeddings 6 -table_user_zch_buckets 2 -tables_zch_policy distance_lfu"
+DYNAMIC = "-tables_id_map dynamic -tables_dynamic_cap 40 -table_user_dynamic_buckets 2 -tables_dynamic_admit_after 2 -table_item_dynamic_candidates 2"
 LAYOUT = "-table_user_sharding_types row_wise -table_item_sharding_types table_wise"
 TRAIN = f"-data_train train.h5 -batch_size 6 -steps 3 {MODEL}"
 # the file to mutate, and runs that read it
@@ -21,6 +23,9 @@ KINDS = {
     "old_dataset": ("old.h5", [TRAIN.replace("train.h5", "old.h5"), TRAIN.replace("train.h5", "old.h5,train.h5")]),
     "checkpoint": ("model.h5", [TRAIN + " -init_from model.h5", TRAIN + " -init_from model.h5 -init_from_missing initial -init_from_rows grow",
                                 f"-task predict -data_eval train.h5 -init_from model.h5 -tables_data_type int8 -batch_size 6 {MODEL}"]),
+    # most bytes of these files are of directories
+    "zch": ("zch.h5", [f"{TRAIN} {ZCH} -init_from zch.h5", f"{TRAIN} {ZCH} -init_from zch.h5 -init_from_missing initial"]),
+    "dynamic": ("dynamic.h5", [f"{TRAIN} {DYNAMIC} -init_from dynamic.h5", f"{TRAIN} {DYNAMIC} -tables_dynamic_cap 6 -init_from dynamic.h5".replace("-tables_dynamic_cap 40 ", "")]),
     "resume": ("ckpt/step-000000002.h5", [TRAIN + " -checkpoint_dir ckpt -resume"]),
     "quantised": ("quant.h5", [f"-task predict -data_eval train.h5 -init_from quant.h5 -tables_data_type int8 -batch_size 6 {MODEL}"]),
     "plan": ("plan.json", [TRAIN + f" {LAYOUT} -plan_input plan.json"]),
@@ -65,7 +70,8 @@ class Mutations:
         trsrun.write_dataset(os.path.join(good, "train.h5"))
         # HDF5's own structures have no checksums
         trsrun.write_dataset(os.path.join(good, "old.h5"), libver="earliest")
-        for n, words in ((3, f"{TRAIN} -checkpoint_final model.h5 -output run.h5 -plan_output plan.json {LAYOUT}"), (2, f"{TRAIN} -steps 2 -checkpoint_dir ckpt -checkpoint_every 1"),
+        for n, words in ((5, f"{TRAIN} {ZCH} -checkpoint_final zch.h5"), (4, f"{TRAIN} {DYNAMIC} -checkpoint_final dynamic.h5"),
+                         (3, f"{TRAIN} -checkpoint_final model.h5 -output run.h5 -plan_output plan.json {LAYOUT}"), (2, f"{TRAIN} -steps 2 -checkpoint_dir ckpt -checkpoint_every 1"),
                          (1, f"-task predict -data_eval train.h5 -init_from model.h5 -tables_data_type int8 -quant_checkpoint quant.h5 -batch_size 6 {MODEL}")):
             words = words.replace("-steps 3", "") if words.count("-steps") == 2 else words
             result = trsrun.Job(self.s.binary, 1, words, good).wait(60)

@@ -32,7 +32,7 @@ printf '#include <petscsys.h>\nint LLVMFuzzerTestOneInput(const uint8_t *data, s
     mkdir "$build/parsers"
     cd "$build/parsers"
     # shellcheck disable=SC2046,SC2086
-    printf '%s\0' "$source"/src/core/*.c "$source"/src/core/*/*.c "$source"/src/io/*.c "$source"/src/io/*/*.c "$source"/src/spec/*.c "$source"/src/plan/plan_settings.c "$source"/src/plan/topology.c |
+    printf '%s\0' "$source"/src/core/*.c "$source"/src/core/*/*.c "$source"/src/io/*.c "$source"/src/io/*/*.c "$source"/src/spec/*.c "$source"/src/compute/for_each.c "$source"/src/embed/zch.c "$source"/src/embed/dynamic.c "$source"/src/plan/plan_settings.c "$source"/src/plan/topology.c |
       xargs -0 -n 8 -P "$(nproc)" $(command -v ccache || true) "$clang" $checks -fsanitize=fuzzer-no-link,address,undefined $includes -c
     ar rcs "$build/parsers.a" ./*.o
   fi

@@ -66,7 +66,7 @@ typedef struct {
   int64_t lookups, unknown, dropped;
 } TrsDirectory;
 
-/* What is wrong with the state of a bucket from a checkpoint; what is NULL if nothing is. */
+/* A fault in the state of a bucket from a checkpoint. what is NULL if there is none. */
 typedef struct {
   const char *tensor; /* of the directory's folder */
   const char *what;

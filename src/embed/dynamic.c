@@ -610,7 +610,7 @@ static PetscErrorCode set_rows(TrsDynamic b, const TrsDynamicState *state, TrsDi
 
     TrsDirectoryFaultNote(fault, (PetscBool)(row < 1 || row >= b->used), "ids",
                           "an id has the first row of a bucket, or a row of another bucket");
-    TrsDirectoryFaultNote(fault, (PetscBool)(from->last < 0 || from->last > b->time), "ids",
+    TrsDirectoryFaultNote(fault, (PetscBool)(from->last < 1 || from->last > b->time), "ids",
                           "an id was seen after the last training batch");
     TrsDirectoryFaultNote(fault, (PetscBool)(from->count < 0 || from->count > UINT32_MAX), "ids",
                           "the count of an id is out of range");

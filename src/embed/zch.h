@@ -82,8 +82,8 @@ PetscErrorCode TrsZchGetSeen(TrsZch bucket, TrsZchSeen *seen);
 
 /*
   Replace the state of the bucket. raw and slot must not be NULL; other arrays that are NULL become
-  0. The history becomes seen [n]. If *fault receives something that is wrong, the bucket is unusable.
-  Errors: MEMORY.
+  0. The history becomes seen [n]. If *fault receives something that is wrong, the bucket is
+  unusable. Errors: MEMORY.
 */
 PetscErrorCode TrsZchSet(TrsZch bucket, const int64_t numbers[TRS_ZCH_NUMBERS], const TrsZchArrays *arrays,
                          int64_t n, const TrsZchSeen *seen, TrsDirectoryFault *fault);
