@@ -44,7 +44,7 @@ typedef struct {
   int64_t *from, *to; /* [n]; `to` lies behind `from` in one block */
 } TrsDynamicMoves;
 
-/* What a table's directories need for checkpoints; that of the table's first shard here owns it. */
+/* Memory of a table's directories for checkpoints. The table's first shard here owns it. */
 struct TrsDynamicStates {
   const TrsEmbeddingShards *shards;
   int table;
@@ -110,9 +110,9 @@ static int64_t unknown_row(int64_t rows)
   return 0;
 }
 
-static void count(void *bucket, TrsDirectoryCounts *counts)
+static void count(void *bucket, PetscBool anew, TrsDirectoryCounts *counts)
 {
-  *counts = TrsDynamicCount((TrsDynamic)bucket);
+  *counts = TrsDynamicCount((TrsDynamic)bucket, anew);
 }
 
 /* --- writing checkpoints --- */
@@ -349,7 +349,9 @@ static PetscErrorCode free_ids(TrsDynamicIds *ids)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep only the n ids that the policy keeps longest, in their order. Among equals the first stay. */
+/*
+  Keep only the n ids that the policy keeps longest, in their order. Among equals the first stay.
+*/
 static PetscErrorCode keep_best(const TrsDynamicRule *rule, int64_t n, TrsDynamicIds *ids)
 {
   TrsRadixPair *pair, *spare;
@@ -379,7 +381,9 @@ static PetscErrorCode keep_best(const TrsDynamicRule *rule, int64_t n, TrsDynami
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Note which rows of the file bucket b gets: its ids' rows, and row `shared` for ids without one. */
+/*
+  Note which rows of the file bucket b gets: its ids' rows, and row `shared` for ids without one.
+*/
 static PetscErrorCode note_moves(TrsDynamicStates *s, int64_t b, const TrsDynamicIds *ids, int64_t shared)
 {
   TrsDynamicMoves *moves = &s->moves[b];
@@ -426,11 +430,26 @@ static PetscErrorCode place_ids(const TrsDynamicStates *s, TrsDirectory *d, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Empty bucket k of a directory, which may have been trained before a file is read. */
+static PetscErrorCode empty_bucket(const TrsTableConfig *table, TrsDirectory *d, int64_t k)
+{
+  int64_t number[TRS_DYNAMIC_NUMBERS];
+
+  PetscFunctionBegin;
+  TrsDynamicNumbers(bucket_of(d, k), number);
+  if (number[TRS_DYNAMIC_TIME] == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(destroy(&d->bucket[k]));
+  PetscCall(create(table, d->rule.rows, &d->bucket[k]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Give the file's ids to bucket k of a directory. */
 static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k, const char *path)
 {
   const TrsDynamicList *buckets = &s->read[TRS_DYNAMIC_TENSOR_BUCKETS];
-  /* The file's bucket with this number; with fewer buckets in the file, one that gives its row 0. */
+  /*
+    The file's bucket with this number; with fewer buckets in the file, one that gives its row 0.
+  */
   const int64_t b = d->first + k, first = buckets->begin[b % buckets->n];
   TrsDynamicIds ids, candidates, cells;
   TrsDynamicState state = {.n_rows = 0};
@@ -448,6 +467,7 @@ static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k
   state.candidate = candidates.row;
   if (buckets->n == TrsTableBuckets(&s->shards->tables->table[s->table])) state.n_cells = cells.n;
   state.cell = (const TrsDynamicCell *)(const void *)cells.row;
+  PetscCall(empty_bucket(&s->shards->tables->table[s->table], d, k));
   PetscCall(TrsDynamicSet(bucket_of(d, k), &state, &fault));
   PetscCall(note_moves(s, b, &ids, first));
   PetscCall(free_ids(&ids));
@@ -459,7 +479,9 @@ static PetscErrorCode set_bucket(TrsDynamicStates *s, TrsDirectory *d, int64_t k
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the first row of each of the file's buckets. They must have as many rows as there are ids. */
+/*
+  Find the first row of each of the file's buckets. They must have as many rows as there are ids.
+*/
 static PetscErrorCode find_buckets(TrsDynamicStates *s, const char *path)
 {
   const char *table = s->shards->tables->table[s->table].name;
