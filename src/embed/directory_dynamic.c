@@ -281,8 +281,8 @@ static int64_t bucket_of_row(TrsDynamicTensor tensor, const TrsIdBuckets *rule, 
 }
 
 /*
-  Bring the rows of a list that was read into the order of the table's buckets. Errors: DATA if an id
-  has a negative batch
+  Bring the rows of a list that was read into the order of the table's buckets. Errors: DATA if an
+  id has a negative batch
 */
 static PetscErrorCode group_rows(TrsDynamicStates *s, TrsDynamicTensor tensor, const TrsIdBuckets *rule,
                                  const char *path)

@@ -358,7 +358,9 @@ static int64_t seen_of(const TrsDirectory *keys, int64_t b, TrsZchSeen *to)
   return n;
 }
 
-/* The ids of a bucket must be those that the table's options give to it. raw [rows of the bucket]. */
+/*
+  The ids of a bucket must be those that the table's options give to it. raw [rows of the bucket].
+*/
 static PetscErrorCode check_bucket(const TrsTableConfig *table, const TrsDirectory *d, int64_t b,
                                    const int64_t *raw, const char *path)
 {
