@@ -192,7 +192,7 @@ static void test_state(void **state)
   static int64_t ids[60], rows[2][60], place[MOST];
   TrsDynamicState from = {.row = kept, .place = place, .candidate = candidate, .cell = cell};
   TrsDynamic b[2];
-  const char *what;
+  TrsDirectoryFault fault;
 
   (void)state;
   r.candidates = 10;
@@ -222,8 +222,8 @@ static void test_state(void **state)
     assert_true(from.n_rows > 0 && from.n_candidates > 0 && from.n_cells > 0);
     assert_petsc_ok(TrsDynamicCandidates(b[0], candidate));
     TrsDynamicCells(b[0], 0, cell);
-    assert_petsc_ok(TrsDynamicSet(b[1], &from, &what));
-    assert_null(what);
+    assert_petsc_ok(TrsDynamicSet(b[1], &from, &fault));
+    assert_null(fault.what);
   }
   for (int k = 0; k < 2; k++) assert_petsc_ok(TrsDynamicDestroy(&b[k]));
 }
