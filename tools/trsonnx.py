@@ -24,7 +24,8 @@ MOST_BYTES = (1 << 31) - 1  # largest protobuf message
 INLINE_BYTES = 4096  # larger tensors may be in OUT.data, at multiples of this
 KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "din_target",
         "din_arch", "din_activation", "din_softmax", "transformer_layers", "transformer_heads", "transformer_dim_feedforward", "transformer_causal", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
-        "id_unsigned", "qr_operation", "qr_collisions", "zch_policy", "zch_buckets", "zch_input_hash_size", "dynamic_cap", "dynamic_cap_bytes", "dynamic_buckets"}
+        "id_unsigned", "qr_operation", "qr_collisions", "zch_policy", "zch_buckets", "zch_input_hash_size", "unknown_row",
+        *(f"dynamic_{key}" for key in ("cap", "cap_bytes", "policy", "ttl", "admit_after", "admit_probability", "candidates", "buckets"))}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
            "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
@@ -165,6 +166,7 @@ class Table:
                 raise FormatError(f"{model.path}: table {name} has sequence_pooling {self.pooling}, a layer that is not exported to ONNX")
         self.places = number("sequence_length") if self.pooling == "concat" else 1
         self.id_map = word("id_map", "none", "modulo", "hash", "qr", "zch", "dynamic")
+        self.ttl = int(model.options.get(model.key(name, "dynamic_ttl"), 0)) if self.id_map == "dynamic" else 0
         self.unsigned = model.value(model.key(name, "id_unsigned"), ("true", "false"), "false") == "true"
         self.joined = {"mult": "Mul", "add": "Add"}[word("qr_operation", "mult", "add")] if self.id_map == "qr" else None
         self.collisions = number("qr_collisions") if self.joined else 0
@@ -179,6 +181,9 @@ class Table:
         if self.directory.kind != self.id_map:
             raise FormatError(f"{checkpoint.path}: table {self.name} has a directory {self.directory.kind}, its model says id_map {self.id_map}")
         self.rows = self.directory.used
+        if self.ttl:  # an id that is too old is unknown
+            found, young = self.directory, self.directory.time - self.directory.last <= self.ttl
+            found.id, found.row, found.last, found.count = found.id[young], found.row[young], found.last[young], found.count[young]
 
 
 # --- ids to rows ---
