@@ -27,8 +27,11 @@ static TrsCheckpointFolder own; /* this job's output folder, which was opened wi
 #define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
 
 /*
-  The tensors of the test: a row-split table; integers for its rows, which are supplied in pieces; a
-  column-split table with a split row-wise state; and a replicated bias.
+  The tensors of the test are:
+  - a row-split table
+  - one integer for each of this table's rows; give_count() supplies the integers in pieces
+  - a column-split table with a split row-wise state
+  - a replicated bias
 */
 typedef struct {
   TrsState state;

@@ -168,7 +168,10 @@ PetscErrorCode TrsApiRowsCreate(TrshardCollection collection);
 PetscErrorCode TrsApiRowsDestroy(TrshardCollection collection);
 PetscErrorCode TrsApiRowsSpread(TrshardCollection collection, TrsKjt *kjt);
 
-/* The library's own matrix `places` for a batch's embeddings, borrowed until the next call. */
+/*
+  Set *matrix to the collection's buffer `places`, which has space for the embeddings of the slot's
+  batch. The next call reuses this buffer.
+*/
 PetscErrorCode TrsApiPlaces(TrshardCollection collection, int slot, TrsPooledMatrix *matrix);
 
 /*

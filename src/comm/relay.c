@@ -273,7 +273,10 @@ static void enter_gather(TrsRelay r, TrsRelayPhase *phase)
   phase->gathering = PETSC_TRUE;
 }
 
-/* Find, in each local rank's bundle, the parcel for the first host to which this rank carries. */
+/*
+  Each local rank has handed a bundle of parcels to this rank. Set phase->parcel[s] to the first
+  parcel in the bundle from local rank s. It is for the first host to which this rank sends.
+*/
 static void first_parcels(TrsRelay r, TrsRelayPhase *phase)
 {
   const int64_t *at = (const int64_t *)phase->at.data;

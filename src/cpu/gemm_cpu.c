@@ -63,7 +63,10 @@
   GFLOP/s and fp32 150 GFLOP/s; TRSHARD_GEMM=bf16 selects AVX512_BF16 anyway, for tests.
 */
 
-/* Smallest average number of operations of a part. With oneDNN such a part takes about 20 us. */
+/*
+  A product is divided only so far that its parts have at least this number of operations on
+  average. With oneDNN a part with this number takes about 20 us.
+*/
 #define ONEDNN_PART_FLOPS 3e6
 #define BLAS_PART_FLOPS   8e6
 #define ONEDNN_PART_UNIT  16  /* smallest number of rows or columns of a part */

@@ -16,8 +16,10 @@ typedef struct {
   int64_t *sample_counts, *sample_displs;
   int64_t n_owner, n_sample; /* number of all floats on each side */
   /*
-    [size] If in_place is set: the part of both counts that is sent to other ranks, and the part
-    that returns in messages.
+    [size] owner_sent and sample_sent are the counts of the forward exchange. They equal
+    owner_counts and sample_counts, except that with in_place the entry of this rank itself is 0.
+    owner_messages and sample_messages are used only with in_place. They count the gradients that
+    return in messages. All other gradients are written directly to the owner's memory.
   */
   int64_t *owner_sent, *sample_sent, *owner_messages, *sample_messages;
   /* True if the rows that have arrived are still read while the gradients are sent. */

@@ -104,9 +104,9 @@ PetscErrorCode TrsLookupPrefetch(TrsLookup lookup, TrsStream stream, const TrsKj
 PetscErrorCode TrsLookupEvaluated(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt);
 
 /*
-  Write rows in other places, such as caches, back to the shards' memory. Must be called before code
-  outside the lookup reads this memory. drop: also empty these places, so that the memory may be
-  changed.
+  Some rows are outside the shards' memory, for example in caches. Copy these rows back to the
+  shards' memory. Must be called before code outside the lookup reads this memory. drop: also empty
+  the caches, so that the caller may change the shards' memory.
 */
 PetscErrorCode TrsLookupSettle(TrsLookup lookup, TrsStream stream, PetscBool drop);
 

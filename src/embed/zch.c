@@ -35,7 +35,8 @@ struct TrsZchImpl {
   int64_t n_index;
   uint32_t *empty; /* [n_empty] rows without an id, in TorchRec's order */
   int64_t n_empty;
-  TrsZchSeen *seen; /* [n_cells] the history, by open addressing; count 0: a free cell */
+  /* [n_cells] the history, a hash table with open addressing; a cell with count 0 is free */
+  TrsZchSeen *seen;
   int64_t n_cells, n_seen;
   TrsBuffer given, keys, low, candidates, spare;
   TrsDirectoryCounts counts;

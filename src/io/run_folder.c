@@ -290,7 +290,10 @@ typedef struct {
   const char *folder;
   const TrsRunWait *wait;
   TrsRunLock lock;
-  /* on all ranks: busy if another job has the lock; stop if any rank was asked to stop */
+  /*
+    All ranks have the same values. busy is true if another job has the lock. stop is true if any
+    rank was asked to stop.
+  */
   int busy, stop;
   double start_s;
 } TrsLockWait;

@@ -317,9 +317,9 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
                 out_floats = inner_out ? TrsMatrixFloats(max_batch, TrsInteractionMatrix(interaction, NULL))
                                        : 0;
   /*
-    A backward computes the output's gradient from the gradient of the over arch's first output, and
-    X's gradient from the output's gradient. An array must not overlap the array that it is computed
-    from.
+    A backward computes three gradients, each from the one before: the output of the over arch's
+    first layer, the interaction's output, and X, the interaction's input. Successive gradients must
+    not overlap in memory.
   */
   const int64_t dout = TrsMlpBeside(dx_floats, out_floats, over.grad, over.grad_end);
   int64_t over_floats = backward ? over.end : over.outputs,

@@ -415,8 +415,8 @@ static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int wid
 }
 
 /*
-  True if all remaining options will certainly be placed, regardless of the ranks they get. None of
-  them has more than max_hbm bytes of device memory.
+  True if the memory certainly suffices for all remaining options, whatever ranks they get. The
+  caller must know that no remaining option needs more than max_hbm bytes of device memory.
 */
 static PetscBool rest_is_placed(const struct TrsPartitionerImpl *p, const TrsPieces *rest, int64_t max_hbm)
 {

@@ -25,8 +25,10 @@ typedef struct {
 typedef struct {
   int world_size, group;
   PetscBool largest_first; /* true: the partitioner places by size */
-  /* Free memory of the device that has the least, of the device that has the most, and of device
-     0. */
+  /*
+    The smallest free hbm and the smallest free ddr of all devices, the largest of each, and the
+    free memory of device 0. The two minima may belong to different devices, like the two maxima.
+  */
   TrsStorage least, most, on_first;
   /* Free memory of all devices. A device with negative free memory counts as 0. */
   TrsInt128 sum_hbm, sum_ddr;

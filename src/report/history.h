@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The history of a training over all its starts, which the results store. A start loads the rows
-  that earlier starts of the run have written. Each start also has a row in /starts. The file is
-  written so often that the curve survives if the job is killed.
+  The history of a training, which the results file stores. It covers all starts of the training. A
+  start loads the rows that earlier starts of the run have written. Each start also has a row in
+  /starts. The file is written so often that the curve survives if the job is killed.
 
   Rank 0 holds and writes everything. Its own clock decides when to write. Other ranks take no part
   in writes that depend on time, so their steps do not depend on a clock.

@@ -51,7 +51,7 @@ typedef struct {
   /* step of the newest checkpoint that was written since this start; -1: there is none */
   int64_t kept_at;
   PetscBool checkpoint_due;   /* true: a periodic checkpoint waits until the copies are averaged */
-  PetscBool told_of_mean;     /* true: the log has a line that checkpoints wait */
+  PetscBool told_of_mean;     /* true: the log already has a message about this wait */
   PetscBool stop_waits;       /* true: a requested stop also waits until the copies are averaged */
   PetscBool told_of_stop;     /* true: the log has a line about whether the stop waits */
   PetscBool evaluation_due;   /* true: the evaluation after the last step has not been made */

@@ -110,8 +110,8 @@ static inline TrsSequenceBatch *TrsSequenceBatchOf(TrsSharding sharding, TrsSequ
 
 /*
   With dedup, on a device that sorts ahead of the update: sort the ids of a training batch for
-  TrsSequenceUnpool(). The batch's `where` must be set. All sorts of a sequence must use one stream.
-  Not collective.
+  TrsSequenceUnpool(). The batch's `where` must be set. All calls with the same `sequence` must use
+  the same stream. Not collective.
 */
 PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
                                TrsStream stream);

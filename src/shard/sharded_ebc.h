@@ -139,7 +139,10 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
                                         const TrsPooledMatrix *pooled);
 
-/* In place: end a forward without a backward. Must be called after its vectors have been read. */
+/*
+  If the model reads vectors in place (TrsShardedEbcConfig.in_place): end a forward that no backward
+  follows. Must be called after the model has read the vectors.
+*/
 PetscErrorCode TrsShardedEbcForwardEnd(TrsShardedEbc ebc, TrsStream stream);
 
 /*

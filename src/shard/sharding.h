@@ -160,9 +160,9 @@ struct TrsShardingOps {
      collective. */
   PetscErrorCode (*prepare)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
-    Start and finish an exchange of the payload before the lookup, in addition to the slot's
-    `exchange`. The counts that `prepare` sent have arrived. NULL: the payload has no such exchange.
-    Collective.
+    Start and finish the payload's second exchange before the lookup. The slot's `exchange` is the
+    first. If `prepare` sent counts for this exchange, input_start waits for the other ranks'
+    counts. NULL: the payload has no such exchange. Collective.
   */
   PetscErrorCode (*input_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   PetscErrorCode (*input_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);

@@ -247,7 +247,7 @@ static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsS
     for (int64_t b = 0; b < r->n_samples; b++) lengths[b * r->n + i] = (int32_t)(offsets[b + 1] - offsets[b]);
   }
   if (!r->device->host_memory) PetscCall(r->device->copy(r->lengths.data, lengths, bytes, stream));
-  /* sent as floats, because a length is as large as a float */
+  /* An int32 length and a float both have 4 bytes, so the exchange of floats sends the lengths. */
   PetscCall(
       TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LENGTHS, r->n, (const float *)r->lengths.data, &arrived));
   if (!r->device->host_memory) {

@@ -19,7 +19,7 @@ typedef struct {
   int n_met;             /* number of calls in a row with these arguments */
   TrsStepArguments captured;
   int64_t releases; /* the device's count of released memory at the time of the capture */
-  double flops;     /* number of operations that the work of the part counts */
+  double flops;     /* number of operations to log (TrsLogFlops) for each replay of the part */
   int n_sections;   /* 0: nothing has been captured */
   TrsGraphSection *section;
 } TrsPartGraphs;

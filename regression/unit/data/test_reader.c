@@ -537,7 +537,7 @@ static void test_numbers(void **state)
                {spoil_label, "/labels[20, 0] is 1.5, expected a number in [0, 1]"},
                {spoil_label_nan, "/labels[20, 0] is nan, expected a number in [0, 1]"},
                {spoil_last_weight, "/sparse/weights holds nan in sample 36, expected finite numbers"},
-               {spoil_weight, NULL}}; /* this error is in item, which is not read */
+               {spoil_weight, NULL}}; /* a weight of feature item; the reader skips it */
 
   (void)state;
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -96,8 +96,8 @@ static void test_squares(void **state)
 enum { N_DENSE_KINDS = 0 TRS_DENSE_OPTIMIZERS(TRS_COUNT_WORD) };
 
 /*
-  The gradient's sum of squares is 16. Clipping to 2 halves it, and clipping to 5 leaves it
-  unchanged.
+  The gradient's sum of squares is 16, so the gradient's norm is 4. Clipping to norm 2 halves the
+  gradient. Clipping to norm 5 leaves the gradient unchanged.
 */
 static PetscErrorCode update(const TrsComputeOps *ops, int kind, double max_norm, const double *on_device,
                              int64_t n, float *const *x)

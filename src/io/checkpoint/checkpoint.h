@@ -121,9 +121,14 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   If state->convert is set, it converts numbers of another type. States of another optimizer are not
   read.
 
-  Out:    info  step, epoch, samples_seen, run_step (the step if the file has none), global_batch,
-                epoch_steps and evaluation_due (0 if the file has none), metrics, metrics_exact,
-                metrics_window and early_stopping if the file has them; texts are NULL. Free it with
+  Out:    info  The following fields are read from the file:
+                - all numbers and states_from. If the file lacks one of them, it is 0, and run_step
+                  is `step`.
+                - run_id. If the file lacks it, it is "".
+                - metrics, metrics_exact, metrics_window and early_stopping. If the file lacks one
+                  of them, its n is 0.
+                - options_read and metrics_of_read. If the file lacks one of them, it is NULL.
+                The fields options, plan, model, metrics_of and output are NULL. Free info with
                 TrsCheckpointInfoFree()
           state's tensors  was_read and the fields below it
   Errors (agreed): NO_INPUT; DATA with file and dataset, for another format or version, a missing

@@ -268,8 +268,9 @@ static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBoo
 }
 
 /*
-  Pass the rows of a part, which is number k, to tensor->take, strip by strip. Its first row there
-  is `first`.
+  Read the rows of a part in strips, and pass each strip to tensor->take. take() also gets k, the
+  index of the part in the tensor, and the index of the strip's first row. `first` is the index of
+  the first row of the first strip.
 */
 static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
                                 const TrsStatePart *part, int k, int64_t first, TrsDType dtype)
