@@ -2,11 +2,11 @@
 /*
   A thread that watches the main thread's calls to NCCL.
 
-  The communicators block: a call returns when its work is on the stream, and may have to wait for
-  other ranks before that. A nonblocking communicator would cost more, because NCCL starts a thread
-  for each group of its calls. If a call takes too long, or a communicator fails during the call,
-  the watching thread aborts all communicators, which ends the call. If the call still does not
-  return, the thread ends the process with exit code 69.
+  The communicators are blocking: a call may wait for other ranks, and returns when its work is on
+  the stream. A nonblocking communicator would cost more, because NCCL starts a thread for each
+  group of its calls. If a call takes too long, or a communicator fails during the call, the
+  watching thread aborts all communicators, which ends the call. If the call still does not return,
+  the thread ends the process with exit code 69.
 */
 #pragma once
 
@@ -19,10 +19,11 @@ typedef enum {
 } TrsNcclEnd;
 
 /*
-  Start the thread. Does nothing if the thread already runs. The thread calls both functions while
-  the main thread is in a call to NCCL. has_failed must return true if any communicator has failed.
-  abort_all must abort all communicators. Not collective. Errors: UNAVAILABLE if the system cannot
-  create a thread.
+  Start the thread. Does nothing if the thread already runs. While the main thread is in a call to
+  NCCL, the thread calls has_failed at regular intervals. has_failed must return true if any
+  communicator has failed. The thread calls abort_all if a communicator has failed or the call takes
+  too long. abort_all must abort all communicators. Not collective. Errors: UNAVAILABLE if the
+  system cannot create a thread.
 */
 PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all)(void));
 

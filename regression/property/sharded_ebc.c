@@ -9,8 +9,8 @@
                                   one model, shown in full
     ... --device cuda [--backend nccl]
                                   on GPUs (the defaults are cpu and mpi)
-    ... --host R [--relay BYTES]  simulated hosts of R ranks, with a relay between them in blocks of
-                                  at most so many bytes
+    ... --host R [--relay BYTES]  simulated hosts of R ranks; a relay sends blocks of at most BYTES
+                                  bytes between hosts
     ... --digest                  a digest of all numbers of each draw, to compare two builds of the
                                   program bit by bit
 
@@ -40,7 +40,7 @@
 #include <string.h>
 
 /*
-  The number of slots that a pipeline on a CPU has. So the third step reuses the slot of the first.
+  A pipeline on a CPU has this number of slots. So the third step reuses the slot of the first step.
 */
 enum { N_SLOTS = 2 };
 
@@ -55,16 +55,16 @@ typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsStream stream;
-  /* number of ranks in the current run, which are the first ranks */
+  /* the current run uses the first `size` ranks */
   int size;
-  MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* [number of ranks] communicator of the first ranks */
-  /* [number of ranks][ranks per host], created when needed */
+  MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* comm[n] is the communicator of the first n ranks */
+  /* groups[n][L] are the groups of the first n ranks with L ranks per host, created when needed */
   TrsCommGroups groups[MODEL_MAX_RANKS + 1][MODEL_MAX_RANKS + 1];
   char failure[512]; /* the failure of this draw, on rank 0 */
-  /* rank 0: all numbers of the draw's first run in order, to compare later runs with them */
+  /* rank 0: all numbers of the draw's first run in order; later runs are compared with them */
   double *trace;
   /*
-    count of numbers in trace, capacity of trace, count of numbers that the current run has compared
+    numbers in trace; capacity of trace; numbers that the current run has compared with trace
   */
   int64_t n_trace, trace_capacity, traced;
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],

@@ -61,14 +61,15 @@ static const TrsOptionGroup *const groups[] = {&predictor_group,       &trs_tabl
 typedef struct TrsPredictWorkspace {
   struct TrsPredictWorkspace *next; /* next in the list of unused workspaces */
   TrsDlrm dlrm;
-  /* [features of the tables] first column of each feature in the model's matrix */
+  /* [n_features] first column of each of the tables' features in the model's matrix */
   int64_t *columns;
-  TrsPositionWeight *position; /* [features] */
+  TrsPositionWeight *position; /* [n_features] */
   TrsSplitTables split;        /* NULL if no table is split */
   TrsRaggedRows ragged;        /* NULL if no layer uses sequences */
   TrsLocalTables local;
   TrsKjt kjt; /* the ids of the samples that are being predicted, as rows of the tables */
-  /* [features of the caller] index in the caller's values of these samples' first id */
+  /* [n_names] for each of the caller's features: the caller's array `values` has the first id of
+     these samples at this index */
   int64_t *first;
 } TrsPredictWorkspace;
 

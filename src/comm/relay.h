@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A relay combines small blocks between hosts. The ranks of host A hand their blocks for host B to
-  one rank of A, the *carrier*. The carrier sends these blocks in one message to a carrier of B,
-  which distributes them. So the number of messages of a phase grows with the number of hosts
-  instead of ranks. Large blocks are sent without the relay, each as a message. If a rank sends the
-  same block to all ranks, the relay sends it only once to each host, so a host receives fewer bytes
-  by a factor of L. Such a block may be TRS_RELAY_ALIKE times as large.
+  A relay combines small blocks between H hosts with L ranks each. The ranks of host A give their
+  blocks for host B to one rank of A, the *carrier*. The carrier sends these blocks in one message
+  to a carrier of B, which distributes them. So the number of messages of a phase grows with the
+  number of hosts instead of ranks.
 
-  Among H hosts with L ranks each, rank (A + B) mod L of A and of B carries between A and B. Inside
-  a host, blocks use the relay's own lanes: `gather` to the carriers, `scatter` from them.
+  Blocks of more than -comm_relay_bytes are sent without the relay, each as a message. If a rank
+  sends the same block to all ranks, the relay sends this block only once to each host, so a host
+  receives 1 / L of the bytes. Therefore the limit for such blocks is TRS_RELAY_ALIKE times
+  -comm_relay_bytes.
+
+  The carriers between hosts A and B are rank (A + B) mod L of A and rank (A + B) mod L of B. Inside
+  a host, the relay has its own lanes: blocks go to the carriers through `gather`, and from the
+  carriers to the other ranks through `scatter`.
 
       bundle of a rank for a carrier   for each host that the carrier serves: a parcel
       parcel                           int32 bytes[L] of the blocks for the host's ranks, and the
-                                       blocks; one block if all are the same
+                                       blocks; only one block if all are the same
       message of a carrier             the parcels of its host's ranks, in their order
 
   A rank knows how many bytes each rank sends to it. So sender and receiver both know, without
   communication, which blocks are relayed.
 
-  Cost per phase and rank: (H - 1) / L messages, instead of (H - 1) L without a relay; each byte is
-  copied three times. Memory: address space for the largest messages, at most TRS_RELAY_ROOM bytes,
-  of which only the used part occupies memory.
+  In a phase, a rank sends (H - 1) / L messages on average, instead of (H - 1) L without a relay.
+  Each byte is copied three times. The relay reserves address space for the largest messages, at
+  most TRS_RELAY_ROOM bytes. Only the used part occupies memory.
 */
 #pragma once
 

@@ -39,13 +39,14 @@ typedef struct {
 } TrsLanePost;
 
 /*
-  A rank's flags in its shared memory: the bell; whether the rank sleeps; for each cell
+  Each rank has flags in its shared memory. They are the bell, and a flag that is set while the rank
+  sleeps. Each cell has
 
-      offered   the last phase offered, on cache lines of its own; then [n] the address of the block
+      offered   the last phase offered, on separate cache lines; then [n] the address of the block
                 for each rank of the host
       returned  [n] the last phase whose block this rank returned to each rank of the host
 
-  and for each rank of the host a ring of posts.
+  There is also a ring buffer of posts for each rank of the host.
 */
 struct TrsLanesImpl {
   MPI_Comm host;
@@ -382,9 +383,9 @@ static long call_futex(const void *word, int what, uint32_t value, const struct 
 }
 
 /*
-  Ring the bell, and wake the ranks that sleep. The bell changes before this rank reads which ranks
-  sleep. A rank that will sleep sets its flag before the kernel compares the bell. So at least one
-  of the two ranks notices the other.
+  Ring this rank's bell, and wake the ranks that sleep. This rank changes the bell before it reads
+  which ranks sleep. A rank that will sleep sets its flag before the kernel compares the bell. So
+  either this rank reads the flag, or the kernel reads the changed bell.
 */
 void TrsLanesRing(TrsLanes lanes)
 {
@@ -410,6 +411,6 @@ void TrsLanesNap(TrsLanes lanes, int i, uint32_t bell, int nap_us)
 
   atomic_store_explicit(naps, 1, memory_order_seq_cst);
   (void)call_futex(lanes->flags[i], FUTEX_WAIT, bell,
-                   &limit); /* a ring, a signal and the time limit may all end the sleep */
+                   &limit); /* wait for the bell, a signal or the time limit */
   atomic_store_explicit(naps, 0, memory_order_release);
 }

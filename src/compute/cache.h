@@ -13,17 +13,19 @@
   precision, and rounds when it writes a row back.) Optimizer states are not cached.
 
   A prefetch ("call") loads the rows of a batch, at time t = 1, 2, ...:
-  - LFU: every distinct id's count grows by its occurrences in the batch (up to
+  - LFU adds the number of an id's occurrences in the batch to the id's count (up to
     TRS_CACHE_MAX_COUNT).
-  - Hits: LRU stamps the line with t.
-  - Misses are inserted set by set. Their order is by ascending id for LRU, and by descending count,
-    then ascending id for LFU. The replaceable lines of the set are sorted by cost; lines with equal
-    costs stay in the order of their ways. LRU: the cost is the stamp, or 0 for an empty line. Lines
-    that are stamped t (hits included) or locked may not be replaced. LFU: the cost is the count of
-    the row in the line, or -1 for an empty line. Miss i gets line i of this order, if the line
-    exists and, for LFU, its cost is at most the miss's count. After a miss that gets no line, no
-    further miss of the set is inserted. Misses that are not inserted are conflict misses: their
-    rows are used in host memory.
+  - LRU stamps the lines of hits with t.
+  - Misses are inserted set by set. In a set, LRU sorts the misses by ascending id. LFU sorts them
+    by descending count; misses with equal counts are sorted by ascending id.
+  - The replaceable lines of the set are sorted by ascending cost. Lines with equal costs stay in
+    the order of their ways. With LRU, a line's cost is its stamp, or 0 if the line is empty; lines
+    that are locked or have stamp t (such as hits) are not replaceable. With LFU, a line's cost is
+    the count of the line's row, or -1 if the line is empty; all lines are replaceable.
+  - Miss i of the set gets line i of the set's sorted lines, if this line exists. LFU also requires
+    that the line's cost is at most the miss's count. After the first miss that gets no line, no
+    further miss of the set is inserted.
+  - A miss that is not inserted is a conflict miss: the kernels use its row in host memory.
   - Before a line is replaced, its row is written back to the table.
 
   Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; src/RULES.md, section 13
@@ -40,8 +42,8 @@ enum { TRS_CACHE_WAYS = 32 };
 
 #define TRS_CACHE_MAX_COUNT ((INT64_C(1) << 40) - 1)
 /*
-  Largest numbers of sets. For LRU, line indices must fit int32. For LFU, sorting needs the set and
-  the count in one 64-bit key.
+  Largest numbers of sets. For LRU, an index of a line must fit in int32. For LFU, the index of a
+  set and a count must fit in one 64-bit sort key.
 */
 #define TRS_CACHE_MAX_SETS_LRU (INT64_C(1) << 26)
 #define TRS_CACHE_MAX_SETS_LFU ((INT64_C(1) << 24) - 2)

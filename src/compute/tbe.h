@@ -20,7 +20,7 @@ enum { TRS_SQUARES_COLUMNS = 32 };
 
 typedef enum { TRS_DECAY_NONE, TRS_DECAY_L2, TRS_DECAY_DECOUPLE } TrsWeightDecayMode;
 
-/* A fused optimizer's numbers in one step (src/RULES.md, section 6). */
+/* A fused optimizer's parameters in one step (src/RULES.md, section 6). */
 typedef struct {
   TrsSparseOptimizerKind kind;
   TrsWeightDecayMode weight_decay_mode;
@@ -35,8 +35,8 @@ typedef struct {
   weights are then rows of TRS_ROWS_TBE (compute/quant.h), and stride is in bytes.
 */
 typedef struct {
-  /* [rows, stride] elements of dtype, D <= stride; if D times the element's bytes allows, rows
-     start at multiples of 64 bytes */
+  /* [rows, stride] elements of dtype, D <= stride; if the bytes of D elements are a multiple
+     of 64, each row starts at a multiple of 64 bytes */
   void *weight;
   int64_t rows;
   int64_t stride;              /* elements from one row to the next */
@@ -45,14 +45,14 @@ typedef struct {
   int32_t stochastic_rounding; /* if not 0, stores to fp16 and bf16 round stochastically */
   /* The optimizer's states. Each is NULL, [rows], or [rows, dim] without gaps between rows. */
   float *state[TRS_OPTIMIZER_STATES];
-  /* Index into the array of TrsSparseOptimizerArgs that a backward or update receives. */
+  /* Index in the array of TrsSparseOptimizerArgs that a backward or update receives. */
   int32_t optimizer;
   /* hash of the table's name, from which the random numbers for rounding are computed */
   uint64_t key;
   /* first row and first column of the shard in the whole table */
   int64_t row_offset, col_offset;
-  /* Element [r, c] of the shard has number (row_offset + r) * table_dim + col_offset + c in the
-     table. */
+  /* number of columns of the whole table; element [r, c] of the shard is element (row_offset + r) *
+     table_dim + col_offset + c of the whole table */
   int64_t table_dim;
   /*
     [rows] or NULL. If set, this table has only some rows of a shard: its row r is row row_of[r] of

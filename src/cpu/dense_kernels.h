@@ -34,8 +34,8 @@ typedef struct {
   /* For each row, set bit c % 8 of byte c / 8 if y > 0 or y is NaN, and clear all other bits. */
   void (*relu_bits)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, unsigned char *bits,
                     int64_t row_bytes);
-  /* Do mask_and_sum() with the bits of relu_bits(). The columns must end at a whole byte or at
-     the end of the row. */
+  /* Do mask_and_sum() with the bits of relu_bits(). cols must be a multiple of 8, except for the
+     last columns of a row. */
   void (*mask_by_bits_and_sum)(int64_t rows, int64_t cols, const unsigned char *bits, int64_t row_bytes,
                                float *dy, int64_t dy_stride, float *sum);
   /* Compute y [n] = activation(y), or dy [n] *= activation'(y), where y is the activation's

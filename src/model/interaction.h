@@ -142,10 +142,10 @@ int64_t TrsInteractionAll(const TrsInteraction *interaction);
 PetscBool TrsInteractionMayScatter(const TrsInteraction *interaction);
 
 /*
-  Set the widths for n_vectors vectors with N floats in all. The first `copied` floats come from the
-  dense arch. D is the embeddings' width. If there are no embeddings, it is the dense arch's width.
-  products_alone: only matrix multiplications read the output. typed_x: X may have the operands'
-  type. ops must be set. Not collective.
+  Set the widths for n_vectors vectors, which have N floats in all. The first `copied` floats come
+  from the dense arch. D is the embeddings' width. If there are no embeddings, D is the dense arch's
+  width. products_alone: only matrix multiplications read the output. typed_x: X may have the
+  operands' type. ops must be set. Not collective.
 */
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N,
                          PetscBool products_alone, PetscBool typed_x);
@@ -154,9 +154,10 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
 PetscBool TrsInteractionCopiesX(const TrsInteraction *interaction);
 
 /*
-  Get the arrays for the backward of a cross layer. lowest: this layer reads X. u and h are
-  explained at TrsCrossBackward. bias: its index in the parameters. If X has the operands' type, the
-  total gradient of X goes to the output's gradient.
+  Get the arrays for the backward of a cross layer. `lowest` must be true if this layer reads X. u
+  and h are explained at TrsCrossBackward. `bias` is the index of the layer's bias in the
+  parameters. If X has the operands' type, the total gradient of X is written to the output's
+  gradient.
 */
 TrsCrossBackward TrsInteractionCross(const TrsInteraction *interaction, PetscBool lowest, TrsMatrix x0,
                                      const void *u, int bias, float *dx0, void *h);
@@ -185,8 +186,8 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
 void TrsInteractionPlace(TrsInteraction *interaction, void *x, void *dx);
 
 /*
-  If vectors may lie outside of X: allocate a matrix X with `width` columns for the vectors that the
-  caller stores nowhere else. Errors: MEMORY
+  Allocate the matrix X with `width` columns, for the vectors to which the caller gives no other
+  memory. Must be called only if vectors may lie outside of X. Errors: MEMORY
 */
 PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch, int64_t width);
 

@@ -13,7 +13,7 @@ typedef struct {
   /* The inputs. All of them are borrowed. */
   TrsOptions options;
   const TrsTableConfigs *tables;
-  int n_ranks; /* number of ranks in the world if no option gives it */
+  int n_ranks; /* number of ranks, used if no option sets it */
   PetscBool has_machine;
   TrsPlannerMachine machine;
   TrsDenseModel describe_dense; /* NULL: no dense layers */
@@ -34,10 +34,10 @@ typedef struct {
   TrsSearchSpace space;
   int table_alone; /* the result of TrsEnumerate() */
   TrsPlanSearch search;
-  /* the optimal proposer's result; without a bound if the proposer did not run */
+  /* the optimal proposer's result; if the proposer did not run, the result has no bound */
   TrsOptimum optimum;
-  /* critical path before the optimal proposer ran; 0: there was no plan, or the proposer did not
-     run */
+  /* critical path of the best plan before the optimal proposer ran; 0 if there was no plan, or if
+     the proposer did not run */
   double default_path_ms;
   TrsReplicaChoice choice;
 } TrsSolution;
@@ -60,7 +60,8 @@ PetscErrorCode TrsProblemSetReplicas(TrsProblem *problem, int replicas);
   TrsProblemSolve - Choose the number of copies, compute the reservation, list the options, run the
     proposers, and run the optimal proposer if the settings name it.
 
-  Not collective. If there is no plan, solution->search.best.found is false (TrsPlanDiagnose()).
+  Not collective. If there is no plan, solution->search.best.found is false. Then
+  TrsPlanDiagnose() can explain the failure.
 
   InOut: problem   its topology is replaced by the topology for the chosen number of copies
          solution  the call frees the old contents; free the result with TrsSolutionFree()
@@ -71,8 +72,8 @@ PetscErrorCode TrsSolutionFree(TrsSolution *solution);
 /*
   TrsProblemTryOptimal - Estimate the result that -plan_proposers optimal would give.
 
-  Not collective. The search takes advice_s, but at most half of -plan_optimal_seconds. It thus
-  equals the beginning of the search that a user gets with this option.
+  Not collective. The search takes advice_s, but at most half of -plan_optimal_seconds. It is
+  thus the first part of the search that the user would get with -plan_proposers optimal.
 
   Out:  optimum  path_ms is 0 if the proposer was not tried. This is the case if the user already
                  uses it, advice_s is 0, there is no plan to compare with, or a time limit stopped

@@ -25,18 +25,18 @@ typedef struct {
   int64_t n_rows, n_cols, table_bytes; /* size of the whole table */
   double ids, rows_out;                /* number of ids and of output rows in a rank's batch */
   double out_bytes;                    /* bytes per output element */
-  double load_factor;                  /* 0: the default */
-  int64_t n_passes;                    /* passes of a multipass prefetch; at least 1 */
+  double load_factor;                  /* 0 selects the default */
+  int64_t n_passes;                    /* number of passes of a multipass prefetch; at least 1 */
   int merged_copies;                   /* copies that make the same update; up to 1: none */
   int64_t keys_row_bytes;              /* TrsTableKeysRowBytes() */
 } TrsStorageInput;
 
-/* Compute the bytes of a shard's ids and output rows in one step. Not collective. */
+/* Compute the bytes that a step needs for a shard's ids and output rows. Not collective. */
 void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_t *input, int64_t *output);
 
 /*
-  Compute the bytes of inputs and outputs on cuda with a pipeline. `prefetch` is 0 without a cache.
-  Not collective.
+  Compute the bytes that a pipeline on cuda needs for inputs and outputs. `prefetch` is 0 without a
+  cache. Not collective.
 */
 int64_t TrsEstimatePipelineIo(const TrsStorageInput *in, int64_t input, int64_t output, int64_t prefetch);
 

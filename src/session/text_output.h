@@ -6,14 +6,15 @@
 #include "spec/text.h"
 
 /*
-  TrsTextOutput - Write the text as the whole file `path`, or leave the file unchanged. If the path
-    has another text, it is treated as -existing_outputs requests.
+  TrsTextOutput - Write a text to the file `path`. After an error, the file is unchanged. If
+    the file already has a different text, -existing_outputs determines what happens to the file.
 
   "stdout" and "/dev/stdout" are standard output. Not collective. The function is a TrsPlanWriter
   for rank 0.
 
-  In:     text  NULL: only check that the path may be written and can be written
-  Errors: CANT_CREATE, IO with the option, the path and the reason. TrsStop() finds the errors of
-          standard output
+  In:     text  if NULL, only check that the file can be created and that
+                -existing_outputs allows it
+  Errors: CANT_CREATE, IO. The message has the option, the path and the reason. Errors of standard
+          output are found later, by TrsStop()
 */
 PetscErrorCode TrsTextOutput(TrsOptions options, const char *option, const char *path, const TrsText *text);

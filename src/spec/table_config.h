@@ -45,9 +45,10 @@ typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUN
 /* The rule that maps a feature's ids to rows of its table. */
 typedef struct {
   TrsIdMapKind kind;
-  /* the modulus: number of rows of the table, or of the whole table if this is a part of it */
+  /* the modulus: number of rows of the table; for the two tables that id_map qr makes of one table
+     in -tables, number of rows of the latter */
   int64_t rows;
-  int64_t collisions;    /* the number by which id_map qr divides rows to make its two parts */
+  int64_t collisions;    /* id_map qr: the divisor whose quotient and remainder are rows */
   PetscBool is_unsigned; /* true if the modulo treats ids as uint64 */
 } TrsIdMapRule;
 
@@ -60,8 +61,8 @@ typedef struct {
   double multiplier; /* multiplier of the filter dynamic */
   int64_t buckets;   /* number of buckets; each has num_embeddings / buckets rows */
   /*
-    if not 0, buckets are equal parts of the ids below this number; if 0, they are equal parts of
-    hashes
+    if not 0, each bucket has an equal part of the ids below this number; if 0, each bucket has an
+    equal part of the hashes
   */
   int64_t range;
   PetscBool torchrec; /* true: behave as TorchRec does, even in its errors */
@@ -132,8 +133,8 @@ typedef struct {
   int sequence_length;
   int gru_hidden_size; /* for gru the width of the state */
   /*
-    For din: the target's name, and its index among the model's vectors. Sizes and activation of the
-    layers that compute a row's weight.
+    For din: the target's name, and the target's index among the model's vectors. Then the sizes and
+    the activation of the layers that compute a row's weight.
   */
   char *din_target;
   int din_vector;

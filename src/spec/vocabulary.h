@@ -70,7 +70,7 @@ enum {
 };
 
 /*
-  The numbers of an optimizer, X(word, default, range, help). Each is a field of
+  The parameters of the optimizers, X(word, default, range, help). Each parameter is a field of
   TrsSparseOptimizerArgs, and an option -embedding_<word>, -tables_<word> or -table_<name>_<word>.
 */
 #define TRS_OPTIMIZER_NUMBERS(X) \
@@ -154,8 +154,8 @@ typedef enum { TRS_SCHEDULES(TRS_SCHEDULE_KIND) } TrsSchedulePolicy;
 typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
 
 /*
-  The numbers of an interaction, X(word, type, default, range, help). Each is an option -<word>, and
-  each word begins with the interaction's word.
+  The parameters of the interactions, X(word, type, default, range, help). Each parameter has an
+  option -<word>. The word begins with the name of its interaction in TRS_INTERACTIONS.
 */
 #define TRS_INTERACTION_NUMBERS(X) \
   X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn, dcn_full, dcn_vector and dcn_mixture") \

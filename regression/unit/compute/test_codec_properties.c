@@ -145,8 +145,8 @@ static void test_loss_scale(void **state)
 }
 
 /*
-  Compare decode() of all codes from 0 to the largest number with quotients in float, each rounded
-  to the nearest code.
+  Decode all codes from 0 to the largest finite number. Each result must be the code's value,
+  divided by the scale in float, and then rounded to the value of the nearest code.
 */
 static void check_quotients(int h, float scale)
 {

@@ -5,7 +5,8 @@
 #include "trs_test.h"
 
 /*
-  For all delays, the error is at most half of the quickest round. If delays are symmetric, it is 0.
+  For all delays, the error is at most half the duration of the fastest round. If the delays of this
+  round are equal in both directions, the error is 0.
 */
 static void test_best(void **state)
 {
@@ -29,8 +30,8 @@ static void test_best(void **state)
 }
 
 /*
-  A clock that gains 20 us per second is corrected between the comparisons, and its times keep their
-  order outside of them.
+  A clock gains 20 us per second. Between the two comparisons, its times are converted exactly.
+  Before and after this period, the converted times still keep their order.
 */
 static void test_drift(void **state)
 {
@@ -54,8 +55,8 @@ static void test_drift(void **state)
 }
 
 /*
-  If the time between two comparisons is shorter than their accuracy, times keep their order and
-  their distance.
+  If the time between two comparisons is shorter than the comparisons' accuracy, the converted times
+  keep their order and their distance.
 */
 static void test_close_comparisons(void **state)
 {
@@ -73,8 +74,8 @@ static void test_close_comparisons(void **state)
 }
 
 /*
-  Ranks of one host share a clock. The measured offset is at most half a round, and it is 0 on rank
-  0.
+  Ranks of one host share a clock. The measured offset is at most half the duration of a round, and
+  on rank 0 the offset is 0.
 */
 static void test_measure(void **state)
 {

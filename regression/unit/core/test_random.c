@@ -89,8 +89,7 @@ static void test_uniform_fill(void **state)
 }
 
 /*
-  Compare the tiles of every instruction set with the definition, even where the number of a block
-  exceeds 32 bits.
+  Compare the tiles of every instruction set with the definition. Some block indices exceed 32 bits.
 */
 static void test_uniform_tiles(void **state)
 {
@@ -119,7 +118,7 @@ static void test_uniform_tiles(void **state)
   }
 }
 
-/* A limit on threads or vectors has its effect, and changes no bit. */
+/* TrsRandomSetIsa() selects an instruction set. All instruction sets compute the same bits. */
 static void test_limits(void **state)
 {
   for (int v = 0; v < TRS_N_UNIFORM_TILES; v++) {
@@ -149,7 +148,7 @@ static void test_uniform_law(void **state)
     squares += (double)out[i] * (double)out[i];
   }
   assert_close(sum / TRS_N_DRAWN, 0, 5 * sqrt(1.0 / 3 / TRS_N_DRAWN),
-               0); /* five standard errors; the variance is 1/3 */
+               0); /* the variance is 1/3; the tolerance is 5 standard errors */
   assert_close(squares / TRS_N_DRAWN, 1.0 / 3, 5 * sqrt(4.0 / 45 / TRS_N_DRAWN), 0);
   free(out);
 }
@@ -172,11 +171,11 @@ static void test_normal(void **state)
     fourth += x * x * x * x;
   }
   assert_close(sum / TRS_N_DRAWN, 0, 5 * sqrt(1.0 / TRS_N_DRAWN),
-               0); /* moments 0, 1 and 3 of a normal distribution, with five standard errors */
+               0); /* moments 1, 2 and 4 are 0, 1 and 3; the tolerance is 5 standard errors */
   assert_close(squares / TRS_N_DRAWN, 1, 5 * sqrt(2.0 / TRS_N_DRAWN), 0);
   assert_close(fourth / TRS_N_DRAWN, 3, 5 * sqrt(96.0 / TRS_N_DRAWN), 0);
   TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 0.0f, 2.0f,
-                      part); /* a part that is filled alone equals the same part of the whole */
+                      part); /* a separately filled part equals the same part of the array */
   assert_memory_equal(part, out + 1001, sizeof(part));
   free(out);
 }

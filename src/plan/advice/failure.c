@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/advice/failure.h"
 
-/* Bytes by which an option's largest shard exceeds the most that a device has; 0 if it fits. */
+/* Bytes by which an option's largest shard exceeds the memory of every device; 0 if it fits. */
 static int64_t excess(const TrsPlanOption *option, const TrsStorage *most)
 {
   return PetscMax(0, option->max_hbm - most->hbm) + PetscMax(0, option->max_ddr - most->ddr);
@@ -29,14 +29,17 @@ static double table_bytes(const TrsProblem *p, int t)
          (double)table->num_embeddings * (double)TrsTableKeysRowBytes(table);
 }
 
-/* The tables' needs. */
+/* The memory that the tables need. */
 typedef struct {
-  TrsInt128 need_hbm;           /* sum over tables, each with its smallest option */
-  int largest_hbm, largest_ddr; /* tables whose smallest option needs the most */
-  double table_bytes;           /* sum over tables */
+  TrsInt128 need_hbm;           /* HBM that all tables need with their smallest options */
+  int largest_hbm, largest_ddr; /* tables whose smallest options need the most */
+  double table_bytes;           /* sum of table_bytes() over all tables */
 } TrsNeeds;
 
-/* Find the largest tables, and the table whose closest option exceeds every device by most. */
+/*
+  Find the largest tables. A table's closest option is the option with the smallest excess(). Also
+  find the table whose closest option has the largest excess.
+*/
 static TrsNeeds look_at_tables(const TrsProblem *p, const TrsSolution *s, TrsFailure *f)
 {
   const TrsSearchSpace *space = &s->space;
@@ -72,7 +75,7 @@ static TrsNeeds look_at_tables(const TrsProblem *p, const TrsSolution *s, TrsFai
   return needs;
 }
 
-/* True if batches need more than the `tables` bytes of tables, so that no data type would help. */
+/* True if batches need more bytes than tables (`tables`), so no other data type would help. */
 static PetscBool is_for_batches(const TrsProblem *p, const TrsSolution *s, double need, double tables)
 {
   const TrsStorage *kjt = &s->reservation.kjt;
@@ -80,7 +83,7 @@ static PetscBool is_for_batches(const TrsProblem *p, const TrsSolution *s, doubl
   return (PetscBool)(need - tables + ((double)kjt->hbm + (double)kjt->ddr) * p->topology.world_size > tables);
 }
 
-/* All proposals failed: find the memory that is short. */
+/* After all proposals have failed: find the memory that is too small. */
 static void find_lack(const TrsProblem *p, const TrsSolution *s, TrsFailure *f)
 {
   const TrsPlanSearch *search = &s->search;
