@@ -198,7 +198,7 @@ def test_dynamic_refused(binary, folder):
     make(folder)
     for words, ranks, names in (("-table_t_sharding_types data_parallel", 2, ("data_parallel|sharding_types",)), ("-table_t_dynamic_buckets 7", 1, ("num_embeddings", "49 rows")),
                                 ("-table_t_dynamic_buckets 48", 1, ("one row a bucket",)), ("-ebc_variable_batch", 2, ("-ebc_variable_batch", "id_map dynamic")),
-                                ("-table_t_dynamic_policy ttl", 1, ("dynamic_ttl",)), ("-table_t_dynamic_cap_bytes 4KiB", 1, ("dynamic_cap_bytes", "dynamic_cap 48 too")),
+                                ("-table_t_dynamic_policy ttl", 1, ("dynamic_ttl",)), ("-table_t_dynamic_candidates 4000000001", 1, ("dynamic_candidates",)), ("-table_t_dynamic_cap_bytes 4KiB", 1, ("dynamic_cap_bytes", "dynamic_cap 48 too")),
                                 ("-table_t_zch_interval 3", 1, ("zch_interval", "id_map dynamic")), ("-plan_replicas 2", 2, ("-plan_replicas", "id_map dynamic"))):
         _, text = train(binary, folder, "bad", ranks, options(48, f"-steps 3 {words}"), status=64)
         check(all(any(word in text for word in name.split("|")) for name in names), f"{words}: {text[-900:]}")

@@ -51,7 +51,7 @@
   X(dynamic_admit_probability, REAL, "1", "(0,1]", NULL, NULL, \
     "with id_map dynamic: probability that an occurrence of an id without a row counts. A hash of the id " \
     "and of the batch's number decides") \
-  X(dynamic_candidates, INT, "0", "[0,]", NULL, "ids", \
+  X(dynamic_candidates, INT, "0", "[0,4000000000]", NULL, "ids", \
     "with dynamic_admit_after above 1: ids without a row that are counted exactly. A sketch counts further " \
     "ids, and may count too many. 0: as many as the table has rows") \
   X(dynamic_buckets, INT, "1", "[1,65536]", NULL, NULL, \
