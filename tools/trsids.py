@@ -197,7 +197,7 @@ def of_handle(handle, path, table):
     folder = handle.get(f"embedding/{table}/zch") or handle[f"embedding/{table}/dynamic"]
     model = handle.attrs.get("model", "")
     keys = Keys({"model": model.decode("utf-8", "replace") if isinstance(model, bytes) else model}, table)
-    return Directory(path, table, {name: lambda item=item: item[()] for name, item in folder.items()}, keys, handle[f"embedding/{table}/weight"].shape[0])
+    return Directory(path, table, {name: lambda item=item: item[()] for name, item in folder.items()}, keys, (handle.get(f"embedding/{table}/weight") or handle[f"embedding/{table}/weight_quantised"]).shape[0])
 
 
 # --- zch and TorchRec ---

@@ -196,8 +196,8 @@ def test_dynamic_kinds(binary, folder):
 def test_dynamic_refused(binary, folder):
     """What does not go with tables that grow is refused by name; a directory whose tensors disagree is damaged."""
     make(folder)
-    for words, ranks, names in (("-table_t_sharding_types data_parallel", 2, ("data_parallel|sharding_types",)), ("-table_t_dynamic_buckets 7", 1, ("num_embeddings", "49 rows")),
-                                ("-table_t_dynamic_buckets 48", 1, ("one row a bucket",)), ("-ebc_variable_batch", 2, ("-ebc_variable_batch", "id_map dynamic")),
+    for words, ranks, names in (("-table_t_sharding_types data_parallel", 2, ("data_parallel|sharding_types",)), ("-table_t_dynamic_buckets 7", 1, ("dynamic_cap", "49 rows")),
+                                ("-table_t_dynamic_buckets 48", 1, ("one row a bucket", "rows (dynamic_cap)")), ("-ebc_variable_batch", 2, ("-ebc_variable_batch", "id_map dynamic")),
                                 ("-table_t_dynamic_policy ttl", 1, ("dynamic_ttl",)), ("-table_t_dynamic_candidates 4000000001", 1, ("dynamic_candidates",)), ("-table_t_dynamic_cap_bytes 4KiB", 1, ("dynamic_cap_bytes", "dynamic_cap 48 too")),
                                 ("-table_t_zch_interval 3", 1, ("zch_interval", "id_map dynamic")), ("-plan_replicas 2", 2, ("-plan_replicas", "id_map dynamic"))):
         _, text = train(binary, folder, "bad", ranks, options(48, f"-steps 3 {words}"), status=64)
@@ -218,3 +218,15 @@ def test_dynamic_refused(binary, folder):
             new[f"embedding/t/dynamic/{tensor}"] = values
         text = run(binary, 2, f"-data_train raw.h5 -batch_size 8 -steps 2 {options(80, more)} -init_from damaged.h5", folder, status=65).text
         check("damaged.h5: /embedding/t/dynamic" in text and names in text, f"{tensor}: {text[-900:]}")
+
+
+def test_dynamic_gaps(binary, folder):
+    """Rows whose ids have lost them are zeros in a checkpoint, weights and states, so that a resume leaves them as they are."""
+    make(folder)
+    path, _ = train(binary, folder, "gaps", 2, options(400, "-steps 12 -table_t_dynamic_ttl 3 -table_t_dynamic_buckets 2 -embedding_optimizer adam"))
+    found = tensors(path)
+    ids, weight = found["embedding/t/dynamic/ids"], found["embedding/t/weight"]
+    first = np.concatenate([[0], np.cumsum(found["embedding/t/dynamic/buckets"][:, 0])[:-1]])
+    gaps = np.setdiff1d(np.flatnonzero(ids[:, 1] == 0), first)
+    check(len(gaps) > 3 and not np.any(weight[gaps]) and not np.any(found["embedding/t/exp_avg"][gaps]), f"{len(gaps)} gaps have weights or states")
+    check(np.all(np.any(weight[ids[:, 1] > 0], axis=1)), "an id has a row of zeros")

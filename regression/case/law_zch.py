@@ -206,3 +206,21 @@ def test_zch_refused(binary, folder):
         text = run(binary, 2, f"-data_train raw.h5 -batch_size 8 -steps 2 {options(48, '-table_t_zch_interval 2 -table_t_zch_buckets 2')} -init_from damaged.h5", folder, status=65).text
         check(f"damaged.h5: /embedding/t/zch/{tensor}, bucket" in text and any(word in text for word in names.split("|")), f"{tensor}: {text[-900:]}")
     check(raw.shape == (48,) and attribute(path, "step") == 9, "")
+
+
+def test_zch_late(binary, folder):
+    """A bucket whose first batch has no ids begins to learn with its first ids; with zch_torchrec it never does, as in TorchRec."""
+    make(folder)
+    with h5py.File(os.path.join(folder, "raw.h5"), "r+") as h:
+        lengths = h["sparse/lengths"][()]
+        drop = lengths[:BATCH].sum()
+        lengths[:BATCH] = 0
+        values = h["sparse/values"][drop:]
+        h["sparse/lengths"][...] = lengths
+        h["sparse/offsets"][...] = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
+        del h["sparse/values"]
+        h["sparse/values"] = values
+    for more, learns in (("", True), ("-table_t_zch_torchrec", False)):
+        path, _ = train(binary, folder, "late", 2, options(48, f"-steps 6 -table_t_zch_buckets 4 {more}"))
+        held = (tensors(path)["embedding/t/zch/raw"] != NONE).sum()
+        check((held > 20) == learns and (learns or held == 0), f"{more}: {held} ids have rows")

@@ -99,6 +99,11 @@ struct TrsDirectoryOps {
   /* Adds the number of ids that get a row to *n_known. */
   PetscErrorCode (*end)(void *bucket, int64_t n, const int64_t *ids, int64_t *rows, int64_t *n_known,
                         TrsGivenRows *given);
+  /*
+    List rows in use whose id has lost them, so that checkpoints have zeros there; NULL if there are
+    none. Only `row` of a TrsGivenRow is set.
+  */
+  PetscErrorCode (*gaps)(void *bucket, TrsGivenRows *gaps);
   /* The row of ids that have none, 0 or Z - 1. */
   int64_t (*unknown_row)(int64_t rows);
   /* anew: from now on, youngest covers only ids that lose their rows later. */

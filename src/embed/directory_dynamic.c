@@ -104,6 +104,13 @@ static PetscErrorCode end(void *bucket, int64_t n, const int64_t *ids, int64_t *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode gaps(void *bucket, TrsGivenRows *rows)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsDynamicGaps((TrsDynamic)bucket, rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static int64_t unknown_row(int64_t rows)
 {
   (void)rows;
@@ -646,6 +653,7 @@ const TrsDirectoryOps trs_directory_dynamic = {
     .begin = begin,
     .find = find_rows,
     .end = end,
+    .gaps = gaps,
     .unknown_row = unknown_row,
     .count = count,
     .add_state = add_state,

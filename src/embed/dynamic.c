@@ -12,8 +12,9 @@
 #include <string.h>
 
 enum {
-  TRS_DYNAMIC_AHEAD = 64,    /* ids whose cells are fetched together */
-  TRS_DYNAMIC_SEGMENTS = 64, /* of the index */
+  TRS_DYNAMIC_AHEAD = 64,      /* ids whose cells are fetched together */
+  TRS_DYNAMIC_SEGMENTS = 64,   /* of the index of a large bucket; a small bucket has one */
+  TRS_DYNAMIC_SMALL = 1 << 14, /* rows of the largest small bucket */
   TRS_DYNAMIC_FIRST_CELLS = 16,
   TRS_DYNAMIC_PORTION = 64,       /* an eviction frees at least 1 of this many rows */
   TRS_DYNAMIC_SKETCH_ROWS = 4,    /* counters of an id */
@@ -43,7 +44,8 @@ struct TrsDynamicImpl {
   uint32_t time;
   int64_t used;           /* rows in use: 0 .. used - 1 */
   TrsDynamicEntry *entry; /* [Z] */
-  TrsDynamicSegment segment[TRS_DYNAMIC_SEGMENTS];
+  uint64_t n_segments;
+  TrsDynamicSegment *segment; /* [n_segments] */
   uint64_t *free;             /* [Z / 64 + 1] bits of rows below `used` that have no id */
   int64_t n_free, first_free; /* no row below the word first_free is free */
   uint32_t full_at;           /* the last time at which no row could be had */
@@ -66,6 +68,7 @@ PetscErrorCode TrsDynamicCreate(const TrsDynamicRule *rule, uint64_t key, int64_
   b->rule = *rule;
   b->key = key;
   b->rows = rows;
+  b->n_segments = rows > TRS_DYNAMIC_SMALL ? TRS_DYNAMIC_SEGMENTS : 1;
   while (b->row_mask < rows - 1) b->row_mask = 2 * b->row_mask + 1;
   b->used = 1;
   b->width = TRS_DYNAMIC_SKETCH_LEAST;
@@ -73,7 +76,8 @@ PetscErrorCode TrsDynamicCreate(const TrsDynamicRule *rule, uint64_t key, int64_
   b->counts = (TrsDirectoryCounts){.rows = rows - 1, .youngest = -1};
   PetscCall(TrsAlloc(rows, sizeof(*b->entry), &b->entry));
   PetscCall(TrsAlloc(rows / TRS_DYNAMIC_WORD + 1, sizeof(*b->free), &b->free));
-  for (int s = 0; s < TRS_DYNAMIC_SEGMENTS; s++) {
+  PetscCall(PetscCalloc1((size_t)b->n_segments, &b->segment));
+  for (uint64_t s = 0; s < b->n_segments; s++) {
     b->segment[s].n = TRS_DYNAMIC_FIRST_CELLS;
     PetscCall(TrsAlloc(b->segment[s].n, sizeof(uint32_t), &b->segment[s].cell));
   }
@@ -86,7 +90,8 @@ PetscErrorCode TrsDynamicDestroy(TrsDynamic *bucket)
 
   PetscFunctionBegin;
   if (!b) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int s = 0; s < TRS_DYNAMIC_SEGMENTS; s++) PetscCall(TrsFree(&b->segment[s].cell));
+  for (uint64_t s = 0; b->segment && s < b->n_segments; s++) PetscCall(TrsFree(&b->segment[s].cell));
+  PetscCall(PetscFree(b->segment));
   PetscCall(TrsFree(&b->entry));
   PetscCall(TrsFree(&b->free));
   PetscCall(TrsFree(&b->candidate));
@@ -107,7 +112,7 @@ static inline uint64_t hash_of(int64_t id)
 
 static inline TrsDynamicSegment *segment_of(TrsDynamic b, uint64_t hash)
 {
-  return &b->segment[hash >> 58];
+  return &b->segment[(hash >> 32) * b->n_segments >> 32];
 }
 
 /* The cell, of n, where the search for an id begins. */
@@ -417,6 +422,8 @@ static PetscErrorCode count_candidate(TrsDynamic b, int64_t id, PetscBool *admit
 PetscErrorCode TrsDynamicBegin(TrsDynamic b)
 {
   PetscFunctionBegin;
+  PetscCheck(b->time < UINT32_MAX - 1, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "a table with id_map dynamic has had %u training batches, and cannot have more", b->time);
   b->time++;
   if (!b->rule.ttl || b->time % PetscMax(b->rule.ttl / 2, 1) != 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int64_t row = 1; row < b->used; row++)
@@ -529,6 +536,21 @@ PetscErrorCode TrsDynamicAdmit(TrsDynamic b, int64_t n, const int64_t *ids, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDynamicGaps(TrsDynamic b, TrsGivenRows *gaps)
+{
+  TrsGivenRow *gap;
+
+  PetscFunctionBegin;
+  gaps->n = 0;
+  PetscCall(TrsBufferReserve(&b->given, b->n_free * (int64_t)sizeof(*gap), PETSC_FALSE));
+  gap = (TrsGivenRow *)b->given.data;
+  for (int64_t row = 1; row < b->used && gaps->n < b->n_free; row++)
+    if (b->free[row / TRS_DYNAMIC_WORD] >> row % TRS_DYNAMIC_WORD & 1)
+      gap[gaps->n++] = (TrsGivenRow){.row = row};
+  gaps->row = gap;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 TrsDirectoryCounts TrsDynamicCount(TrsDynamic b, PetscBool anew)
 {
   TrsDirectoryCounts counts = b->counts;
@@ -536,7 +558,7 @@ TrsDirectoryCounts TrsDynamicCount(TrsDynamic b, PetscBool anew)
   counts.bytes = b->used * (int64_t)sizeof(*b->entry) + b->used / 8 +
                  b->n_cells * (int64_t)sizeof(*b->candidate);
   if (b->sketch) counts.bytes += TRS_DYNAMIC_SKETCH_ROWS * b->width;
-  for (int s = 0; s < TRS_DYNAMIC_SEGMENTS; s++) counts.bytes += b->segment[s].n * (int64_t)sizeof(uint32_t);
+  for (uint64_t s = 0; s < b->n_segments; s++) counts.bytes += b->segment[s].n * (int64_t)sizeof(uint32_t);
   if (anew) b->counts.youngest = -1;
   return counts;
 }

@@ -603,11 +603,42 @@ static PetscErrorCode forward_ids(TrsPlacement self, TrsStream stream, const Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* List the rows of all directories whose ids have lost them. */
+static PetscErrorCode list_gaps(const TrsIdPlacement *z, TrsBuffer *list, int64_t *n)
+{
+  PetscFunctionBegin;
+  *n = 0;
+  for (int t = 0; t < z->n_tables; t++) {
+    const TrsDirectory *d = z->shard[t] >= 0 ? TrsDirectoryOf(z->shards, z->shard[t]) : NULL;
+
+    for (int64_t b = 0; d && d->ops->gaps && b < d->n; b++) {
+      TrsGivenRows gaps;
+      TrsNewRow *row;
+
+      PetscCall(d->ops->gaps(d->bucket[b], &gaps));
+      PetscCall(TrsBufferReserve(list, (*n + gaps.n) * (int64_t)sizeof(*row), PETSC_TRUE));
+      row = (TrsNewRow *)list->data;
+      for (int64_t i = 0; i < gaps.n; i++)
+        row[(*n)++] = (TrsNewRow){
+            .kind = TRS_ROW_ZERO, .shard = z->shard[t], .row = b * d->rule.rows + gaps.row[i].row};
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode settle_ids(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, PetscBool drop)
 {
+  TrsIdPlacement *z = (TrsIdPlacement *)self->data;
+  TrsBuffer list = {0};
+  int64_t n;
+
   PetscFunctionBegin;
   (void)drop;
   PetscCall(write_new(self, stream, tbe));
+  PetscCall(list_gaps(z, &list, &n));
+  if (n) PetscCall(TrsPlacementSettle(self->above, stream, tbe, PETSC_TRUE));
+  PetscCall(write_rows(z, stream, n, (const TrsNewRow *)list.data, PETSC_FALSE));
+  PetscCall(TrsBufferFree(&list));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -261,7 +261,8 @@ static PetscErrorCode grow_seen(TrsZch b, int64_t n)
 void TrsZchBegin(TrsZch b, int64_t n)
 {
   b->number[TRS_ZCH_ITERATION]++;
-  if (b->number[TRS_ZCH_CAPACITY] >= 0) return;
+  /* TorchRec learns nothing if the first batch has no ids. */
+  if (b->number[TRS_ZCH_CAPACITY] >= 0 || (n == 0 && !b->rule.torchrec)) return;
   b->number[TRS_ZCH_CAPACITY] = (int64_t)((double)(n * b->rule.interval) * 1.25);
   b->number[TRS_ZCH_ROOM] = b->number[TRS_ZCH_CAPACITY];
 }
@@ -271,7 +272,7 @@ PetscErrorCode TrsZchLearn(TrsZch b, int64_t n, const int64_t *ids)
   const int64_t iteration = b->number[TRS_ZCH_ITERATION];
 
   PetscFunctionBegin;
-  n = PetscMin(n, b->number[TRS_ZCH_ROOM]);
+  n = PetscMin(n, PetscMax(b->number[TRS_ZCH_ROOM], 0));
   b->number[TRS_ZCH_ROOM] -= n;
   for (int64_t first = 0; first < n; first += TRS_ZCH_AHEAD) {
     const int64_t m = PetscMin((int64_t)TRS_ZCH_AHEAD, n - first);

@@ -70,6 +70,7 @@ typedef struct {
 
 /* The settings of a table with id_map dynamic (embed/dynamic.h). */
 typedef struct {
+  const char *size_key; /* the key that set num_embeddings, for messages; NULL: num_embeddings */
   TrsDynamicPolicy policy;
   int64_t buckets; /* number of buckets; each has at most num_embeddings / buckets rows */
   /* number of training batches after which an unused id loses its row; 0 means never */

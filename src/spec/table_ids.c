@@ -42,23 +42,28 @@ static PetscErrorCode refuse(TrsOptions options, const TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+const char *TrsTableIdsSizeKey(const TrsTableConfig *table)
+{
+  return table->dynamic.size_key ? table->dynamic.size_key : "num_embeddings";
+}
+
 static PetscErrorCode check_size(TrsOptions options, const TrsTableConfig *table)
 {
   const int64_t rows = table->num_embeddings, buckets = TrsTableBuckets(table);
   const PetscBool dynamic = (PetscBool)(table->id_map.kind == TRS_ID_MAP_DYNAMIC);
-  const char *key = dynamic ? "dynamic_buckets" : "zch_buckets";
+  const char *key = dynamic ? "dynamic_buckets" : "zch_buckets", *size = TrsTableIdsSizeKey(table);
 
   PetscFunctionBegin;
   if (rows % buckets != 0)
-    FAIL("num_embeddings",
+    FAIL(size,
          "table \"%s\" has %" PRId64 " rows, which %" PRId64 " buckets (%s) do not divide: take %" PRId64
          " rows",
          table->name, rows, buckets, key, rows / buckets * buckets + buckets);
   if (rows / buckets < 2)
     FAIL(key,
          "table \"%s\" has one row a bucket, which is for ids without a row: give at least 2 x %" PRId64
-         " rows (num_embeddings) or fewer buckets",
-         table->name, buckets);
+         " rows (%s) or fewer buckets",
+         table->name, buckets, size);
   if (rows / buckets > UINT32_MAX - INT64_C(1))
     FAIL(key, "table \"%s\" has %" PRId64 " rows a bucket, at most %" PRId64 ": give more buckets",
          table->name, rows / buckets, UINT32_MAX - INT64_C(1));
@@ -129,6 +134,7 @@ PetscErrorCode TrsTableIdsSize(TrsOptions options, TrsTableConfig *table, int64_
          "table \"%s\": %" PRId64 " bytes have no room for a row of %" PRId64 " bytes in each of %" PRId64
          " buckets",
          table->name, bytes, row_bytes, table->dynamic.buckets);
+  table->dynamic.size_key = bytes ? "dynamic_cap_bytes" : cap ? "dynamic_cap" : NULL;
   if (cap) *rows = cap;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -31,8 +31,9 @@
     "with id_map zch: buckets are equal parts of the ids below it, as in TorchRec. 0: a hash of the id " \
     "chooses its bucket") \
   X(zch_torchrec, BOOL, "false", NULL, NULL, NULL, \
-    "with id_map zch: repeat two faults of TorchRec. States of optimizers other than rowwise_adagrad stay " \
-    "with a row that changes hands, and id 2^63 - 1 is found at the first empty row")
+    "with id_map zch: repeat three faults of TorchRec. States of optimizers other than rowwise_adagrad " \
+    "stay with a row that changes hands, and id 2^63 - 1 is found at the first empty row. If the first " \
+    "batch has no ids, no id ever gets a row")
 
 #define TRS_DYNAMIC_KEYS(X) \
   X(dynamic_cap, INT, "0", "[0,]", NULL, "rows", \
@@ -73,6 +74,9 @@
   Errors: OPTION for both dynamic_cap and dynamic_cap_bytes, or for too few bytes
 */
 PetscErrorCode TrsTableIdsSize(TrsOptions options, TrsTableConfig *table, int64_t *rows);
+
+/* The key that set the table's number of rows: num_embeddings, dynamic_cap or dynamic_cap_bytes. */
+const char *TrsTableIdsSizeKey(const TrsTableConfig *table);
 
 /*
   TrsTableIdsRead - Read the keys of a table that keeps ids. Its id_map, size and constraints are

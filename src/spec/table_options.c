@@ -237,6 +237,8 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   if (has_dim) PetscCall(TrsTableIdsSize(options, table, &rows));
   (void)snprintf(text, sizeof(text), "%" PRId64, rows);
   if (!has_rows) PetscCall(settle(options, table, "num_embeddings", text));
+  if (rows < 1 && table->id_map.kind == TRS_ID_MAP_DYNAMIC)
+    FAIL("dynamic_cap", "table \"%s\" has no size: give the most rows that it may have", table->name);
   if (rows < 1) FAIL("num_embeddings", "table \"%s\" has no size: give its number of rows", table->name);
   if (rows < range && !dataset->may_exceed)
     FAIL("num_embeddings",
@@ -248,8 +250,8 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
     The factor 64 leaves a margin for the bytes of an element, the optimizer's states and alignment.
   */
   if (rows > (INT64_MAX >> 6) / dim)
-    FAIL("num_embeddings", "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes",
-         table->name, rows, dim);
+    FAIL(TrsTableIdsSizeKey(table),
+         "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes", table->name, rows, dim);
   table->num_embeddings = table->id_map.rows = rows;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
