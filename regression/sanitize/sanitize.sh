@@ -94,7 +94,7 @@ case $what in
     done
     ;;
   case)
-    run_cases pipelines_equal empty_bags resume_column_states stop_usr1_to_mpirun
+    run_cases pipelines_equal empty_bags resume_column_states stop_usr1_to_mpirun dynamic_resume zch_resume
     if [ "$long" ]; then run_cases uneven_batches resume_elsewhere; fi
     ;;
   leaks)
@@ -118,7 +118,7 @@ case $what in
     on_ranks 1 unit_compute_tbe_properties
     ;;
   case_threads)
-    run_cases repeat stop_usr1_to_mpirun
+    run_cases repeat stop_usr1_to_mpirun dynamic_gaps
     if [ "$long" ]; then run_cases pipelines_equal evaluate; fi
     ;;
   *)
