@@ -100,8 +100,8 @@ struct TrsDirectoryOps {
   PetscErrorCode (*end)(void *bucket, int64_t n, const int64_t *ids, int64_t *rows, int64_t *n_known,
                         TrsGivenRows *given);
   /*
-    List rows in use whose id has lost them, so that checkpoints have zeros there; NULL if there are
-    none. Only `row` of a TrsGivenRow is set.
+    After end: list the rows that ids have lost and that have no new ids, so that checkpoints have
+    zeros there. Only `row` of a TrsGivenRow is set. NULL if there are no such rows.
   */
   PetscErrorCode (*gaps)(void *bucket, TrsGivenRows *gaps);
   /* The row of ids that have none, 0 or Z - 1. */

@@ -55,6 +55,8 @@ struct TrsDynamicImpl {
   uint8_t *sketch; /* [TRS_DYNAMIC_SKETCH_ROWS, width], or NULL before its first use */
   int64_t width, aged;
   TrsBuffer given, keys, spare;
+  TrsBuffer released; /* int64 [n_released] rows that lost their ids since TrsDynamicGaps() */
+  int64_t n_released;
   TrsDirectoryCounts counts;
 };
 
@@ -97,6 +99,7 @@ PetscErrorCode TrsDynamicDestroy(TrsDynamic *bucket)
   PetscCall(TrsFree(&b->candidate));
   PetscCall(TrsFree(&b->sketch));
   PetscCall(TrsBufferFree(&b->given));
+  PetscCall(TrsBufferFree(&b->released));
   PetscCall(TrsBufferFree(&b->keys));
   PetscCall(TrsBufferFree(&b->spare));
   PetscCall(PetscFree(*bucket));
@@ -231,20 +234,32 @@ static inline PetscBool is_old(const struct TrsDynamicImpl *b, uint32_t last)
   return (PetscBool)(b->rule.ttl && (int64_t)b->time - last > b->rule.ttl);
 }
 
-/* Take the row from its id. */
-static void release(TrsDynamic b, int64_t row)
+/* Note that a row in use has no id. */
+static PetscErrorCode note_gap(TrsDynamic b, int64_t row)
 {
-  const int64_t age = (int64_t)b->time - b->entry[row].last;
-
-  erase(b, row);
-  b->entry[row] = (TrsDynamicEntry){.last = 0};
+  PetscFunctionBegin;
   b->free[row / TRS_DYNAMIC_WORD] |= UINT64_C(1) << row % TRS_DYNAMIC_WORD;
   b->first_free = PetscMin(b->first_free, row / TRS_DYNAMIC_WORD);
   b->n_free++;
+  PetscCall(TrsBufferReserve(&b->released, (b->n_released + 1) * (int64_t)sizeof(row), PETSC_TRUE));
+  ((int64_t *)b->released.data)[b->n_released++] = row;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Take the row from its id. */
+static PetscErrorCode release(TrsDynamic b, int64_t row)
+{
+  const int64_t age = (int64_t)b->time - b->entry[row].last;
+
+  PetscFunctionBegin;
+  erase(b, row);
+  b->entry[row] = (TrsDynamicEntry){.last = 0};
+  PetscCall(note_gap(b, row));
   b->counts.held--;
   b->counts.taken++;
   b->counts.young += age < TrsDynamicYoung(&b->rule);
   if (b->counts.youngest < 0 || age < b->counts.youngest) b->counts.youngest = age;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static int64_t lowest_free(TrsDynamic b)
@@ -290,7 +305,7 @@ static PetscErrorCode evict(TrsDynamic b)
   PetscCall(TrsRadixSelect(n, key, m, &limit, &below));
   n_equal = m - below;
   for (int64_t i = 0; i < n; i++)
-    if (key[i] < limit || (key[i] == limit && n_equal-- > 0)) release(b, i + 1);
+    if (key[i] < limit || (key[i] == limit && n_equal-- > 0)) PetscCall(release(b, i + 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -427,7 +442,7 @@ PetscErrorCode TrsDynamicBegin(TrsDynamic b)
   b->time++;
   if (!b->rule.ttl || b->time % PetscMax(b->rule.ttl / 2, 1) != 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int64_t row = 1; row < b->used; row++)
-    if (b->entry[row].last && is_old(b, b->entry[row].last)) release(b, row);
+    if (b->entry[row].last && is_old(b, b->entry[row].last)) PetscCall(release(b, row));
   if (b->n_cells) PetscCall(move_candidates(b, b->n_cells));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -507,7 +522,7 @@ static PetscErrorCode admit(TrsDynamic b, int64_t id, PetscBool counts, int64_t 
     note(b, &b->entry[old]);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (old) release(b, old); /* its time is over */
+  if (old) PetscCall(release(b, old)); /* its time is over */
   *row = 0;
   if (counts) PetscCall(count_candidate(b, id, &admitted));
   if (admitted) PetscCall(give(b, id, n_given, row));
@@ -538,16 +553,17 @@ PetscErrorCode TrsDynamicAdmit(TrsDynamic b, int64_t n, const int64_t *ids, int6
 
 PetscErrorCode TrsDynamicGaps(TrsDynamic b, TrsGivenRows *gaps)
 {
+  const int64_t *released = (const int64_t *)b->released.data;
   TrsGivenRow *gap;
 
   PetscFunctionBegin;
-  gaps->n = 0;
-  PetscCall(TrsBufferReserve(&b->given, b->n_free * (int64_t)sizeof(*gap), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&b->given, b->n_released * (int64_t)sizeof(*gap), PETSC_FALSE));
   gap = (TrsGivenRow *)b->given.data;
-  for (int64_t row = 1; row < b->used && gaps->n < b->n_free; row++)
-    if (b->free[row / TRS_DYNAMIC_WORD] >> row % TRS_DYNAMIC_WORD & 1)
-      gap[gaps->n++] = (TrsGivenRow){.row = row};
+  gaps->n = 0;
   gaps->row = gap;
+  for (int64_t i = 0; i < b->n_released; i++)
+    if (!b->entry[released[i]].last) gap[gaps->n++] = (TrsGivenRow){.row = released[i]};
+  b->n_released = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -642,11 +658,8 @@ static PetscErrorCode set_rows(TrsDynamic b, const TrsDynamicState *state, TrsDi
     PetscCall(insert(b, row));
     b->counts.held++;
   }
-  for (int64_t row = 1; row < b->used; row++) {
-    if (b->entry[row].last) continue;
-    b->free[row / TRS_DYNAMIC_WORD] |= UINT64_C(1) << row % TRS_DYNAMIC_WORD;
-    b->n_free++;
-  }
+  for (int64_t row = 1; row < b->used; row++)
+    if (!b->entry[row].last) PetscCall(note_gap(b, row));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -43,7 +43,10 @@ PetscErrorCode TrsDynamicAdmit(TrsDynamic bucket, int64_t n, const int64_t *ids,
                                int64_t *n_known, TrsGivenRows *given);
 
 /* anew: as in TrsDirectoryOps.count. */
-/* List the rows in use that have no id, without row 0, until the next call. Errors: MEMORY. */
+/*
+  List the rows that have lost their ids since the last call and have no new ids, until the next
+  call. Errors: MEMORY.
+*/
 PetscErrorCode TrsDynamicGaps(TrsDynamic bucket, TrsGivenRows *gaps);
 
 TrsDirectoryCounts TrsDynamicCount(TrsDynamic bucket, PetscBool anew);

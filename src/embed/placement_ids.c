@@ -32,6 +32,7 @@ typedef struct {
   const TrsEmbeddingShards *shards;
   int n_tables;
   int *shard;                              /* [n_tables]; -1: the table has no directory here */
+  TrsEmbeddingStates *states;              /* [shards->n] the optimizer states of each shard */
   TrsDeviceBuffer rows[TRS_CACHE_BATCHES]; /* by slot: the rows of all ids of the batch */
   /* the batch's ids, offsets and rows on the host, if the device's memory is its own */
   TrsPinnedBuffer host_ids, host_offsets, host_rows, host_weights;
@@ -127,7 +128,9 @@ static PetscErrorCode create_ids(TrsPlacement self, const TrsPlacementTables *ta
   z->shards = tables->shards;
   z->n_tables = tables->n_tables;
   PetscCall(TrsComputeFind("cpu", &z->host));
-  PetscCall(PetscMalloc1((size_t)z->n_tables, &z->shard));
+  PetscCall(PetscMalloc2((size_t)z->n_tables, &z->shard, (size_t)z->shards->n, &z->states));
+  for (int i = 0; i < z->shards->n; i++)
+    z->states[i] = TrsEmbeddingShardsStates(z->shards, z->shards->shard[i].table);
   for (int t = 0; t < z->n_tables; t++) {
     const int i = tables->shard[t];
 
@@ -153,7 +156,7 @@ static PetscErrorCode destroy_ids(TrsPlacement self)
   PetscCall(TrsBufferFree(&z->order));
   PetscCall(TrsBufferFree(&z->pending));
   PetscCall(PetscFree(z->kept));
-  PetscCall(PetscFree(z->shard));
+  PetscCall(PetscFree2(z->shard, z->states));
   PetscCall(PetscFree(self->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -204,7 +207,8 @@ static void each_piece(TrsIdList *list, void (*body)(void *context, int64_t i))
 }
 
 /* Note the rows that bucket b of a shard has given away. */
-static PetscErrorCode note_given(TrsIdPlacement *z, int shard, int64_t b, const TrsGivenRows *given)
+static PetscErrorCode note_rows(TrsIdPlacement *z, TrsNewRowKind kind, int shard, int64_t b,
+                                const TrsGivenRows *given)
 {
   const int64_t first = b * TrsDirectoryOf(z->shards, shard)->rule.rows;
   TrsNewRow *pending;
@@ -214,7 +218,8 @@ static PetscErrorCode note_given(TrsIdPlacement *z, int shard, int64_t b, const 
   PetscCall(TrsBufferReserve(&z->pending, (z->n_pending + given->n) * (int64_t)sizeof(*pending), PETSC_TRUE));
   pending = (TrsNewRow *)z->pending.data + z->n_pending;
   for (int64_t i = 0; i < given->n; i++)
-    pending[i] = (TrsNewRow){.shard = shard,
+    pending[i] = (TrsNewRow){.kind = kind,
+                             .shard = shard,
                              .row = first + given->row[i].row,
                              .id = given->row[i].id,
                              .times = given->row[i].times};
@@ -233,12 +238,16 @@ static PetscErrorCode treat_bucket(TrsIdPlacement *z, int shard, int64_t b, Pets
 
   PetscFunctionBegin;
   if (training && d->ops->begin) PetscCall(d->ops->begin(list.bucket, n, ids, &given));
-  PetscCall(note_given(z, shard, b, &given));
+  PetscCall(note_rows(z, TRS_ROW_GIVEN, shard, b, &given));
   each_piece(&list, find_piece);
   if (!training) PetscFunctionReturn(PETSC_SUCCESS);
   if (d->ops->end && list.n_known < n) {
     PetscCall(d->ops->end(list.bucket, n, ids, rows, &list.n_known, &given));
-    PetscCall(note_given(z, shard, b, &given));
+    PetscCall(note_rows(z, TRS_ROW_GIVEN, shard, b, &given));
+  }
+  if (d->ops->gaps) {
+    PetscCall(d->ops->gaps(list.bucket, &given));
+    PetscCall(note_rows(z, TRS_ROW_ZERO, shard, b, &given));
   }
   d->lookups += n;
   d->unknown += n - list.n_known;
@@ -453,21 +462,21 @@ typedef struct {
 } TrsNewRows;
 
 /* Draw columns first .. first + n - 1 of a row. */
-static void draw_columns(const TrsEmbeddingShards *shards, const TrsNewRow *new, int64_t first, int n,
+static void draw_columns(const TrsEmbeddingShards *shards, const TrsNewRow *fresh, int64_t first, int n,
                          float *numbers)
 {
-  const TrsTbeTable *t = &shards->shard[new->shard].tbe;
-  const TrsRandomLaw *law = &shards->tables->table[shards->shard[new->shard].table].init;
-  const uint64_t key = TrsMix(t->key ^ TrsMix((uint64_t) new->id ^ TrsMix((uint64_t) new->times)));
+  const TrsTbeTable *t = &shards->shard[fresh->shard].tbe;
+  const TrsRandomLaw *law = &shards->tables->table[shards->shard[fresh->shard].table].init;
+  const uint64_t key = TrsMix(t->key ^ TrsMix((uint64_t)fresh->id ^ TrsMix((uint64_t)fresh->times)));
 
-  switch (new->kind) {
+  switch (fresh->kind) {
   case TRS_ROW_GIVEN:
     TrsRandomFill(shards->seed, TRS_RANDOM_GIVEN_ROW, key, (uint64_t)(t->col_offset + first), n, law,
                   numbers);
     break;
   case TRS_ROW_INITIAL:
     TrsRandomFill(shards->seed, TRS_RANDOM_TABLE_INIT, t->key,
-                  (uint64_t)((t->row_offset + new->row) * t->table_dim + t->col_offset + first), n, law,
+                  (uint64_t)((t->row_offset + fresh->row) * t->table_dim + t->col_offset + first), n, law,
                   numbers);
     break;
   case TRS_ROW_ZERO: memset(numbers, 0, (size_t)n * sizeof(*numbers)); break;
@@ -478,16 +487,14 @@ static void draw_columns(const TrsEmbeddingShards *shards, const TrsNewRow *new,
   The numbers of a row's state, or 0 if the row keeps them. With zch_torchrec a given row loses only
   the states of rowwise_adagrad, as in TorchRec.
 */
-static int64_t state_width(const TrsEmbeddingShards *shards, const TrsNewRow *new,
+static int64_t state_width(const TrsEmbeddingShards *shards, const TrsNewRow *fresh,
                            const TrsEmbeddingStates *states, int s)
 {
-  const TrsEmbeddingShard *shard = &shards->shard[new->shard];
+  const TrsEmbeddingShard *shard = &shards->shard[fresh->shard];
 
   if (s >= states->n) return 0;
-  if (new->kind == TRS_ROW_GIVEN &&
-      shards->tables->table[shard->table]
-              .zch.torchrec &&TrsSparseOptimizersOf(shards->optimizers, shard->table)
-              ->kind != TRS_OPTIM_ROWWISE_ADAGRAD)
+  if (fresh->kind == TRS_ROW_GIVEN && shards->tables->table[shard->table].zch.torchrec &&
+      TrsSparseOptimizersOf(shards->optimizers, shard->table)->kind != TRS_OPTIM_ROWWISE_ADAGRAD)
     return 0;
   return states->rowwise[s] ? 1 : shard->tbe.dim;
 }
@@ -496,24 +503,24 @@ static int64_t state_width(const TrsEmbeddingShards *shards, const TrsNewRow *ne
 static void write_row(const TrsNewRows *list, int64_t i)
 {
   const TrsIdPlacement *z = list->placement;
-  const TrsNewRow *new = &list->row[i];
-  const TrsTbeTable *t = &z->shards->shard[new->shard].tbe;
+  const TrsNewRow *fresh = &list->row[i];
+  const TrsTbeTable *t = &z->shards->shard[fresh->shard].tbe;
   const int64_t bytes = TrsDTypeBytes(t->dtype);
-  const TrsEmbeddingStates states = TrsEmbeddingShardsStates(z->shards, z->shards->shard[new->shard].table);
+  const TrsEmbeddingStates *states = &z->states[fresh->shard];
   char *to = list->stage ? list->stage + i * list->row_bytes
-                         : (char *)t->weight + new->row * t->stride *bytes;
+                         : (char *)t->weight + fresh->row * t->stride * bytes;
   float numbers[TRS_COLUMNS_AT_ONCE];
 
   for (int64_t c = 0; c < t->dim; c += TRS_COLUMNS_AT_ONCE) {
     const int n = (int)PetscMin((int64_t)TRS_COLUMNS_AT_ONCE, t->dim - c);
 
-    draw_columns(z->shards, new, c, n, numbers);
+    draw_columns(z->shards, fresh, c, n, numbers);
     (void)z->host->convert(NULL, n, TRS_FP32, numbers, t->dtype, to + c * bytes);
   }
-  for (int s = 0; s < states.n && !list->stage; s++) {
-    const int64_t width = state_width(z->shards, new, &states, s);
+  for (int s = 0; s < states->n && !list->stage; s++) {
+    const int64_t width = state_width(z->shards, fresh, states, s);
 
-    memset(t->state[s] + new->row *width, 0, (size_t)width * sizeof(float));
+    memset(t->state[s] + fresh->row * width, 0, (size_t)width * sizeof(float));
   }
 }
 
@@ -532,19 +539,19 @@ static PetscErrorCode copy_staged(const TrsNewRows *list, TrsStream stream)
 
   PetscFunctionBegin;
   for (int64_t i = 0; i < list->n; i++) {
-    const TrsNewRow *new = &list->row[i];
-    const TrsEmbeddingShard *shard = &z->shards->shard[new->shard];
-    const TrsEmbeddingStates states = TrsEmbeddingShardsStates(z->shards, shard->table);
+    const TrsNewRow *fresh = &list->row[i];
+    const TrsEmbeddingShard *shard = &z->shards->shard[fresh->shard];
+    const TrsEmbeddingStates *states = &z->states[fresh->shard];
     const TrsTbeTable *t = &shard->tbe;
     const int64_t bytes = TrsDTypeBytes(t->dtype);
 
-    PetscCall(z->device->copy((char *)t->weight + new->row * t->stride *bytes,
+    PetscCall(z->device->copy((char *)t->weight + fresh->row * t->stride * bytes,
                               list->stage + i * list->row_bytes, t->dim * bytes, stream));
-    for (int s = 0; s < states.n; s++) {
-      const int64_t width = state_width(z->shards, new, &states, s);
+    for (int s = 0; s < states->n; s++) {
+      const int64_t width = state_width(z->shards, fresh, states, s);
 
       if (width)
-        PetscCall(z->device->zero(t->state[s] + new->row *width, width * (int64_t)sizeof(float), stream));
+        PetscCall(z->device->zero(t->state[s] + fresh->row * width, width * (int64_t)sizeof(float), stream));
     }
   }
   PetscCall(z->device->stream_synchronize(stream));
@@ -603,42 +610,11 @@ static PetscErrorCode forward_ids(TrsPlacement self, TrsStream stream, const Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List the rows of all directories whose ids have lost them. */
-static PetscErrorCode list_gaps(const TrsIdPlacement *z, TrsBuffer *list, int64_t *n)
-{
-  PetscFunctionBegin;
-  *n = 0;
-  for (int t = 0; t < z->n_tables; t++) {
-    const TrsDirectory *d = z->shard[t] >= 0 ? TrsDirectoryOf(z->shards, z->shard[t]) : NULL;
-
-    for (int64_t b = 0; d && d->ops->gaps && b < d->n; b++) {
-      TrsGivenRows gaps;
-      TrsNewRow *row;
-
-      PetscCall(d->ops->gaps(d->bucket[b], &gaps));
-      PetscCall(TrsBufferReserve(list, (*n + gaps.n) * (int64_t)sizeof(*row), PETSC_TRUE));
-      row = (TrsNewRow *)list->data;
-      for (int64_t i = 0; i < gaps.n; i++)
-        row[(*n)++] = (TrsNewRow){
-            .kind = TRS_ROW_ZERO, .shard = z->shard[t], .row = b * d->rule.rows + gaps.row[i].row};
-    }
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode settle_ids(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, PetscBool drop)
 {
-  TrsIdPlacement *z = (TrsIdPlacement *)self->data;
-  TrsBuffer list = {0};
-  int64_t n;
-
   PetscFunctionBegin;
   (void)drop;
   PetscCall(write_new(self, stream, tbe));
-  PetscCall(list_gaps(z, &list, &n));
-  if (n) PetscCall(TrsPlacementSettle(self->above, stream, tbe, PETSC_TRUE));
-  PetscCall(write_rows(z, stream, n, (const TrsNewRow *)list.data, PETSC_FALSE));
-  PetscCall(TrsBufferFree(&list));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
