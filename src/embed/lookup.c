@@ -352,6 +352,15 @@ PetscErrorCode TrsLookupSettle(TrsLookup lookup, TrsStream stream, PetscBool dro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsLookupDropLines(TrsLookup lookup, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (lookup)
+    PetscCall(TrsPlacementSettle(TrsPlacementFind(lookup->placement, &trs_placement_row_cache), stream,
+                                 &lookup->tbe, PETSC_TRUE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 TrsPlacement TrsLookupPlacement(TrsLookup lookup)
 {
   return lookup ? lookup->placement : NULL;

@@ -110,6 +110,12 @@ PetscErrorCode TrsLookupEvaluated(TrsLookup lookup, TrsStream stream, const TrsK
 */
 PetscErrorCode TrsLookupSettle(TrsLookup lookup, TrsStream stream, PetscBool drop);
 
+/*
+  Write the rows in caches back to the shards' memory, and empty the caches, in the middle of an
+  update. Rows that the next batch has given to ids keep their old contents until its forward.
+*/
+PetscErrorCode TrsLookupDropLines(TrsLookup lookup, TrsStream stream);
+
 /* The lookup's stack of placements. NULL if lookup is NULL. Borrowed. */
 TrsPlacement TrsLookupPlacement(TrsLookup lookup);
 

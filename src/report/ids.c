@@ -131,7 +131,7 @@ static PetscErrorCode append_table(const TrsIdReport *r, int i)
 /* Say which options of the table help, with their present values. */
 static void advise(const TrsTableConfig *table, char text[TRS_HELP_TEXT])
 {
-  const char *name = TrsTableOptionName(table), *word = TrsTableKeysWord(table);
+  const char *name = TrsTableOptionName(table), *word = TrsIdMapName(table->id_map.kind);
   const PetscBool dynamic = (PetscBool)(table->id_map.kind == TRS_ID_MAP_DYNAMIC);
   size_t used;
 

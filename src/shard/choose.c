@@ -149,11 +149,11 @@ static PetscErrorCode check_keys(const TrsShardingContext *context, int t, const
   PetscCheck(!option, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "%s does not go with table \"%s\", whose id_map %s counts every occurrence of an id: leave one "
              "out",
-             option, config->name, TrsTableKeysWord(config));
+             option, config->name, TrsIdMapName(config->id_map.kind));
   PetscCheck(context->copies <= 1, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-plan_replicas does not go with table \"%s\", whose id_map %s needs the ids of all copies: "
              "leave one out",
-             config->name, TrsTableKeysWord(config));
+             config->name, TrsIdMapName(config->id_map.kind));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -481,7 +481,7 @@ static PetscErrorCode apply_cut_whole(TrsSharding sharding, const TrsShardingSlo
     PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad,
                                     (float *)w->grads.data, w->row_stride));
   /* rows are changed in their tables, so caches must be empty */
-  PetscCall(TrsLookupSettle(lookup, stream, PETSC_TRUE));
+  PetscCall(TrsLookupDropLines(lookup, stream));
   PetscCall(update_cut(w, stream, args));
   PetscCall(update_uncut(w, stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -44,7 +44,7 @@ static PetscErrorCode check_tiles(const TrsTablePlan *plan, const TrsTableConfig
     FAIL_UNLESS(shard->rows % TrsTableRowUnit(table) == 0,
                 "%s: table \"%s\", shard %d: %" PRId64 " rows are not whole buckets of %" PRId64
                 " rows (%s_buckets)",
-                source, plan->name, i, shard->rows, TrsTableRowUnit(table), TrsTableKeysWord(table));
+                source, plan->name, i, shard->rows, TrsTableRowUnit(table), TrsIdMapName(table->id_map.kind));
     row += shard->rows;
     in_block++;
   }
@@ -158,7 +158,7 @@ static PetscErrorCode check_table(const TrsShardingPlan *whole, const TrsTablePl
               "%s: table \"%s\" has id_map %s, whose rows follow the ids of all ranks in one order: "
               "data_parallel replicas do not see them. Choose another sharding type "
               "(-table_%s_sharding_types)",
-              source, plan->name, TrsTableKeysWord(table), TrsTableOptionName(table));
+              source, plan->name, TrsIdMapName(table->id_map.kind), TrsTableOptionName(table));
   if (plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) {
     PetscCall(check_data_parallel(plan, table, whole->world_size, source));
   } else {

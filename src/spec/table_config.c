@@ -142,11 +142,6 @@ int64_t TrsTableKeysRowBytes(const TrsTableConfig *table)
   return 8 + (table->zch.policy != TRS_ZCH_LRU ? 8 : 0) + (table->zch.policy != TRS_ZCH_LFU ? 8 : 0) + 16;
 }
 
-const char *TrsTableKeysWord(const TrsTableConfig *table)
-{
-  return TrsIdMapName(table->id_map.kind);
-}
-
 int64_t TrsTableBuckets(const TrsTableConfig *table)
 {
   return table->id_map.kind == TRS_ID_MAP_ZCH       ? table->zch.buckets

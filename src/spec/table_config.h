@@ -269,12 +269,6 @@ int64_t TrsTableColumns(const TrsTableConfig *table);
 */
 PetscBool TrsTableKeepsIds(const TrsTableConfig *table);
 
-/*
-  The id_map of a table that keeps ids: zch or dynamic. The names of the settings for this id_map
-  begin with this word.
-*/
-const char *TrsTableKeysWord(const TrsTableConfig *table);
-
 /* Number of buckets of a table that keeps ids (embed/directory.h). It is 0 for other tables. */
 int64_t TrsTableBuckets(const TrsTableConfig *table);
 

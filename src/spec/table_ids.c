@@ -35,7 +35,8 @@ static PetscErrorCode refuse(TrsOptions options, const TrsTableConfig *table)
     PetscCall(TrsTableKeyIsOwn(options, table, keys[i], &own));
     if (!own || strcmp(source, "default") == 0 || uses(table, keys[i])) continue;
     if (TrsTableKeepsIds(table))
-      FAIL(keys[i], "table \"%s\" has id_map %s: leave this out", table->name, TrsTableKeysWord(table));
+      FAIL(keys[i], "table \"%s\" has id_map %s: leave this out", table->name,
+           TrsIdMapName(table->id_map.kind));
     FAIL(keys[i], "table \"%s\" has fixed rows: give id_map %s too, or leave this out", table->name,
          strncmp(keys[i], "dynamic_", 8) == 0 ? "dynamic" : "zch");
   }
@@ -155,6 +156,6 @@ PetscErrorCode TrsTableIdsRead(TrsOptions options, TrsTableConfig *table)
     FAIL("sharding_types",
          "table \"%s\" has id_map %s, whose rows follow the ids of all ranks in one order: data_parallel "
          "replicas do not see them",
-         table->name, TrsTableKeysWord(table));
+         table->name, TrsIdMapName(table->id_map.kind));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -255,6 +255,8 @@ static void train(const TrsPlacementOps *const *kinds, PetscBool ahead)
     make_kjt(ids[next], offsets, &kjt[next]);
     assert_petsc_ok(TrsLookupTake(lookup, NULL, next, PETSC_TRUE, NULL, &kjt[next]));
     if (ahead) assert_petsc_ok(TrsLookupPrefetch(lookup, NULL, &kjt[next]));
+    /* In the middle of a step, an update of whole rows empties the caches. */
+    if (step % 7 == 0) assert_petsc_ok(TrsLookupDropLines(lookup, NULL));
     update(lookup, &kjt[now], &d, ids[now]);
     give(&d, ids[next]);
     if (step % 5) continue;
