@@ -17,7 +17,7 @@
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
+#include "gpu/tbe/tbe_rows_cuda.h"
 
 enum { TRS_CACHE_THREADS = 256, TRS_CACHE_COUNT_BITS = 40 };
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats on the GPU: the bytes of src/cpu/codec_kernels_template.h, bit for bit. All kernels
-  are memory-bound: they move n floats on one side and TrsCodecBytesCuda() bytes on the other. So a
-  lane handles four values at once and keeps four such loads in flight, or two if it must first find
-  a row's scale. A row whose values share a scale is handled by a group of lanes, with one lane for
-  every four values. Unaligned data is handled value by value, and a long row by one warp.
+  Number formats on the GPU: the bytes of src/cpu/isa/codec_kernels_template.h, bit for bit. All
+  kernels are memory-bound: they move n floats on one side and TrsCodecBytesCuda() bytes on the
+  other. So a lane handles four values at once and keeps four such loads in flight, or two if it
+  must first find a row's scale. A row whose values share a scale is handled by a group of lanes,
+  with one lane for every four values. Unaligned data is handled value by value, and a long row by
+  one warp.
 
   The compiler may contract multiplications and additions to fused multiply-adds. This changes no
   result here, because one factor of each such multiplication is a power of two.
 */
 #include "compute/half.h"
 #include "gpu/compute_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
+#include "gpu/tbe/tbe_rows_cuda.h"
 
 #include <math.h>
 

@@ -5,8 +5,9 @@
 
   CUDA and the stand-in differ in two points, for which sources use macros. A launch is
   CU_LAUNCH(kernel, grid, block, shared bytes, stream, arguments...), where the name of a template
-  instance is put in parentheses. Dynamic shared memory is CU_DYN_SHARED(type, name). Sources must
-  not use <<<>>> or inline PTX.
+  instance is put in parentheses; it may be timed (device/kernel_times.h). Dynamic shared memory is
+  CU_DYN_SHARED(type, name). Sources must not use <<<>>>. Inline PTX is only in small functions that
+  also have a form for the stand-in (wide_cuda.h, tensor_cuda.h).
 */
 #pragma once
 
@@ -15,16 +16,32 @@
 
 extern "C" {
 #include "compute/compute_ops.h"
+#include "device/kernel_times.h"
 }
 #include "gpu/cuda_error.h"
 
 #if defined(__CUDACC__)
-  #define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  #define CU_START(kernel, grid, block, shared, stream, ...) \
     kernel<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
   #define CU_DYN_SHARED(T, name) \
     extern __shared__ __align__(16) unsigned char name##_bytes[]; \
     T *name = reinterpret_cast<T *>(name##_bytes)
 #endif
+
+#define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  do { \
+    PetscCall(TrsKernelBegin(#kernel, 0, 0, reinterpret_cast<TrsStream>(stream))); \
+    CU_START(kernel, grid, block, shared, stream, __VA_ARGS__); \
+    PetscCall(TrsKernelEnd(reinterpret_cast<TrsStream>(stream))); \
+  } while (0)
+
+/* Call a library that launches kernels of its own. `stream` is a TrsStream. */
+#define CU_LIBRARY(name, stream, ...) \
+  do { \
+    PetscCall(TrsKernelBegin(name, 0, 0, stream)); \
+    TrsCallCUDA(__VA_ARGS__); \
+    PetscCall(TrsKernelEnd(stream)); \
+  } while (0)
 
 /* A TrsStream is a cudaStream_t. */
 static inline cudaStream_t TrsCudaStream(TrsStream stream)

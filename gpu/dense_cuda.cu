@@ -195,16 +195,33 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   }
 }
 
-/* Set numbers of dx to 0 where the mask's bit is 0. */
-template <class S>
+/*
+  Set numbers of dx to 0 where the mask's bit is 0. A thread handles one byte of the mask. WIDE
+  means that each byte has eight numbers, which are aligned to four.
+*/
+template <class S, bool WIDE>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     apply_mask_kernel(int64_t rows, int64_t cols, const uint8_t *mask, int64_t row_bytes, S *dx,
                       int64_t dx_stride)
 {
-  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
-    const int64_t r = i / cols, c = i % cols;
+  const int64_t bytes = (cols + 7) / 8;
 
-    if (!(mask[r * row_bytes + c / 8] >> c % 8 & 1)) from_float(0.0f, &dx[r * dx_stride + c]);
+  for (int64_t i = TrsCudaFirst(); i < rows * bytes; i += TrsCudaStep()) {
+    const int64_t r = i / bytes, c = i % bytes * 8;
+    const unsigned bits = mask[r * row_bytes + c / 8];
+    S *const to = dx + r * dx_stride + c;
+    float x[8];
+
+    if (bits == 0xffu) continue;
+    if constexpr (WIDE) {
+      load_numbers<8>(to, x);
+      for (int k = 0; k < 8; k++) x[k] = bits >> k & 1 ? x[k] : 0.0f;
+      keep_numbers<4>(to, x);
+      keep_numbers<4>(to + 4, x + 4);
+    } else {
+      for (int k = 0; k < 8 && c + k < cols; k++)
+        if (!(bits >> k & 1)) from_float(0.0f, &to[k]);
+    }
   }
 }
 
@@ -215,16 +232,19 @@ static PetscErrorCode mask_apart(TrsStream stream, int64_t rows, int64_t cols, b
 {
   uint8_t *const bits = static_cast<uint8_t *>(mask.data);
   S *const data = static_cast<S *>(matrix.data);
+  const dim3 blocks = TrsCudaBlocks(rows * ((cols + 7) / 8), TRS_DENSE_THREADS);
 
   PetscFunctionBegin;
   if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   if (make)
-    CU_LAUNCH((make_mask_kernel<S>), TrsCudaBlocks(rows * ((cols + 7) / 8), TRS_DENSE_THREADS),
-              TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, data, matrix.stride, bits,
-              mask.row_bytes);
+    CU_LAUNCH((make_mask_kernel<S>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, data,
+              matrix.stride, bits, mask.row_bytes);
+  else if (cols % 8 == 0 && has_fours(matrix))
+    CU_LAUNCH((apply_mask_kernel<S, true>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols,
+              bits, mask.row_bytes, data, matrix.stride);
   else
-    CU_LAUNCH((apply_mask_kernel<S>), TrsCudaBlocks(rows * cols, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-              TrsCudaStream(stream), rows, cols, bits, mask.row_bytes, data, matrix.stride);
+    CU_LAUNCH((apply_mask_kernel<S, false>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols,
+              bits, mask.row_bytes, data, matrix.stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -288,6 +308,14 @@ static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols,
     PetscCall(mask_and_sum_of<Bf16>(stream, rows, cols, y, dy, sums));
   else
     PetscCall(mask_and_sum_of<float>(stream, rows, cols, y, dy, sums));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsColumnSumsCuda(TrsStream stream, int64_t rows, int64_t cols, const TrsMatrix *dy,
+                                 float *sums)
+{
+  PetscFunctionBegin;
+  PetscCall(mask_and_sum(stream, rows, cols, NULL, dy, sums));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

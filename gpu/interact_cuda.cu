@@ -11,19 +11,21 @@
   result once, dout once. A sample that does not fit in shared memory is read from global memory, in
   the same order.
 
+  Tensor cores do the work of bf16 vectors where they can (dot_tensor_cuda.cu).
+
   The vectors of a sample lie in a row of a matrix, or at any addresses. A gradient may overwrite
   its vector, because all vectors of a sample are in shared memory before the first gradient is
   written.
 */
 #include "gpu/compute_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
-#include "gpu/wide_cuda.h"
+#include "gpu/dot_cuda.h"
+#include "gpu/tbe/tbe_rows_cuda.h"
+
+#include <type_traits>
 
 enum {
   TRS_DOT_THREADS = 128,
-  TRS_DOT_SIDE = 4, /* side of the square of results of a thread */
-  /* largest number of vectors at any addresses: a kernel's arguments have 4 KiB */
-  TRS_DOT_PLACES = 96,
+  TRS_DOT_SIDE = 4,               /* side of the square of results of a thread */
   TRS_DOT_SHARED_BYTES = 48 << 10 /* available on every GPU without an opt-in */
 };
 
@@ -41,37 +43,6 @@ struct Dot {
   int aligned; /* true if all vectors consist of aligned groups of four numbers */
 };
 
-/* The vectors lie in a matrix [batch, n * D] of type T. */
-template <class T> struct Rows {
-  static constexpr bool in_matrix = true;
-  T *data;
-  int64_t stride;
-  int D;
-
-  __device__ __forceinline__ T *at(int64_t b, int i) const
-  {
-    return data + b * stride + static_cast<int64_t>(i) * D;
-  }
-};
-
-/* The vectors lie at any addresses. */
-template <class T> struct Places {
-  static constexpr bool in_matrix = false;
-  T *data[TRS_DOT_PLACES];
-  int64_t stride[TRS_DOT_PLACES];
-
-  __device__ __forceinline__ T *at(int64_t b, int i) const
-  {
-    return data[i] + b * stride[i];
-  }
-};
-
-/* The index of the dot product of x_i and x_j, i < j. The upper triangle is stored row by row. */
-static __device__ __forceinline__ int pair_at(int n, int i, int j)
-{
-  return i * (n - 1) - i * (i - 1) / 2 + (j - i - 1);
-}
-
 /*
   Copy the vectors of `here` samples to shared memory, with zeros up to a whole float4. All threads
   of the thread block must call it.
@@ -80,23 +51,34 @@ template <class X>
 static __device__ __forceinline__ void stage_vectors(const Dot &s, const X &from, int64_t first, int here,
                                                      float *to)
 {
-  const int columns = s.aligned ? 4 : 1, width = s.aligned ? s.D : (s.D + 3) / 4 * 4;
+  constexpr int IN_FLIGHT = 4;
+  const int columns = s.aligned ? 4 : 1, width = s.aligned ? s.D : (s.D + 3) / 4 * 4, end = s.n * width,
+            step = TRS_DOT_THREADS * columns;
 
   for (int m = 0; m < here; m++) {
     float *const own = to + m * s.n * s.pitch;
+    int k = static_cast<int>(threadIdx.x) * columns;
 
-    for (int k = static_cast<int>(threadIdx.x) * columns; k < s.n * width; k += TRS_DOT_THREADS * columns) {
-      const int i = k / width, d = k % width;
-      float x[4] = {};
+    if (!s.aligned) {
+      for (; k < end; k += step)
+        own[k / width * s.pitch + k % width] = k % width < s.D
+                                                   ? to_float(from.at(first + m, k / width)[k % width])
+                                                   : 0.0f;
+      continue;
+    }
+    for (; k < end; k += IN_FLIGHT * step) {
+      float x[IN_FLIGHT][4];
 
-      if (s.aligned)
-        load_numbers<4>(from.at(first + m, i) + d, x);
-      else if (d < s.D)
-        x[0] = to_float(from.at(first + m, i)[d]);
-      if (s.aligned)
-        store_floats<4>(own + i * s.pitch + d, x);
-      else
-        own[i * s.pitch + d] = x[0];
+#pragma unroll
+      for (int u = 0; u < IN_FLIGHT; u++) {
+        const int at = k + u * step;
+        if (at < end) load_numbers<4>(from.at(first + m, at / width) + at % width, x[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < IN_FLIGHT; u++) {
+        const int at = k + u * step;
+        if (at < end) store_floats<4>(own + at / width * s.pitch + at % width, x[u]);
+      }
     }
   }
 }
@@ -151,7 +133,7 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const T *v, i
   through shared memory, so that adjacent products are written together.
 */
 template <bool SHARED, class X, class R>
-static __global__ void __launch_bounds__(TRS_DOT_THREADS)
+static __global__ void __launch_bounds__(TRS_DOT_THREADS, 4)
     dot_forward_kernel(Dot s, X x, R *out, int64_t out_stride)
 {
   CU_DYN_SHARED(float, vectors);
@@ -242,7 +224,7 @@ static __device__ __forceinline__ void multiply_back(const Dot &s, const T *v, c
   Squares of the gradient are distributed to the threads. Adjacent threads handle adjacent columns.
 */
 template <bool SHARED, class X, class R>
-static __global__ void __launch_bounds__(TRS_DOT_THREADS)
+static __global__ void __launch_bounds__(TRS_DOT_THREADS, 4)
     dot_backward_kernel(Dot s, X x, const R *dout, int64_t dout_stride, X dx)
 {
   CU_DYN_SHARED(float, vectors);
@@ -379,6 +361,12 @@ static PetscErrorCode dot_forward(TrsStream stream, Dot s, const X &x, const Trs
   size_t bytes;
 
   PetscFunctionBegin;
+  if constexpr (std::is_same_v<X, typename X::template Of<Bf16>>) {
+    if (TrsDotTakesTensorCores(x, s.n, s.D)) {
+      PetscCall(TrsDotTensorForward(stream, s.batch, s.n, s.D, s.copied, s.n_zeros, x, *out));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  }
   PetscCall(cut(&s, products_floats(s.n), s.tiles * (s.tiles + 1) / 2,
                 reinterpret_cast<const void *>(dot_forward_kernel<true, X, R>), &bytes));
   if (bytes > 0)
@@ -417,6 +405,12 @@ static PetscErrorCode dot_backward(TrsStream stream, Dot s, const X &x, const Tr
   size_t bytes;
 
   PetscFunctionBegin;
+  if constexpr (std::is_same_v<X, typename X::template Of<Bf16>>) {
+    if (TrsDotTakesTensorCores(x, s.n, s.D) && TrsDotTakesTensorCores(dx, s.n, s.D)) {
+      PetscCall(TrsDotTensorBackward(stream, s.batch, s.n, s.D, s.copied, x, *dout, dx));
+      PetscFunctionReturn(PETSC_SUCCESS);
+    }
+  }
   PetscCall(cut(&s, square_floats(s.n), s.tiles * ((s.D + 3) / 4),
                 reinterpret_cast<const void *>(dot_backward_kernel<true, X, R>), &bytes));
   if (bytes > 0)

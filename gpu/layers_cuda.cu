@@ -4,10 +4,10 @@
   to the threads. For layer norm a warp handles a row: each lane sums its columns, then the lanes'
   sums are added.
 */
-#include "core/philox.h"
+#include "core/random/philox.h"
 #include "gpu/column_sums_cuda.h"
 #include "gpu/compute_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
+#include "gpu/tbe/tbe_rows_cuda.h"
 #include "gpu/wide_cuda.h"
 
 #include <math.h>

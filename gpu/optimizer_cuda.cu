@@ -154,8 +154,9 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS) update_kernel(int64_
 }
 
 template <TrsDenseOptimizerKind kind>
-static void launch_update(TrsStream stream, int64_t n, const Update &a, const Updated &of)
+static PetscErrorCode launch_update(TrsStream stream, int64_t n, const Update &a, const Updated &of)
 {
+  PetscFunctionBegin;
   /* a state that the optimizer does not have is NULL, and NULL counts as aligned */
   if (is_wide({of.grad, of.weight, of.state1, of.state2}, 0))
     CU_LAUNCH((update_kernel<kind, 4>), TrsCudaBlocks((n + 3) / 4, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
@@ -163,6 +164,8 @@ static void launch_update(TrsStream stream, int64_t n, const Update &a, const Up
   else
     CU_LAUNCH((update_kernel<kind, 1>), TrsCudaBlocks(n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
               TrsCudaStream(stream), n, a, of);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
@@ -188,11 +191,12 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
   if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   set_numbers(TrsUpdateNumbersOf(args), &a);
 #define LAUNCH_UPDATE(KIND, ...) \
-  case TRS_DENSE_##KIND: launch_update<TRS_DENSE_##KIND>(stream, n, a, {grad, weight, state1, state2}); break;
+  case TRS_DENSE_##KIND: \
+    PetscCall(launch_update<TRS_DENSE_##KIND>(stream, n, a, {grad, weight, state1, state2})); \
+    break;
   switch (args->kind) {
     TRS_DENSE_OPTIMIZERS(LAUNCH_UPDATE)
   }
-  TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -8,7 +8,7 @@
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
-#include "gpu/tbe_occurrences_cuda.h"
+#include "gpu/tbe/tbe_occurrences_cuda.h"
 
 enum { TRS_LIST_THREADS = 256 };
 

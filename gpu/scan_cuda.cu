@@ -131,8 +131,9 @@ PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_
   TrsCallCUDA(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted_keys, items, sorted_items, n_items,
                                               0, bits, TrsCudaStream(stream)));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SORT, static_cast<int64_t>(bytes), 1, &temp));
-  TrsCallCUDA(cub::DeviceRadixSort::SortPairs(temp, bytes, keys, sorted_keys, items, sorted_items, n_items, 0,
-                                              bits, TrsCudaStream(stream)));
+  CU_LIBRARY("sort", stream,
+             cub::DeviceRadixSort::SortPairs(temp, bytes, keys, sorted_keys, items, sorted_items, n_items, 0,
+                                             bits, TrsCudaStream(stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -6,7 +6,7 @@
   bag, or one if columns are not aligned. The next thread handles the next columns.
 */
 #include "gpu/compute_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
+#include "gpu/tbe/tbe_rows_cuda.h"
 #include "gpu/workspace_cuda.h"
 
 enum { TRS_SEQUENCE_THREADS = 256 };

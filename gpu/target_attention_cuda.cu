@@ -5,7 +5,7 @@
   weights, which stay in the L1 cache.
 */
 #include "gpu/compute_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
+#include "gpu/tbe/tbe_rows_cuda.h"
 #include "gpu/wide_cuda.h"
 
 #include <math.h>

@@ -64,6 +64,38 @@ static __device__ __forceinline__ uint16_t float_to_half(float x)
 #endif
 }
 
+/*
+  Two numbers, which are not negative, as fp16 in one word. They are rounded towards zero, and NaN
+  becomes any NaN. The first one is in the lower half.
+*/
+static __device__ __forceinline__ unsigned cut_to_halves(float low, float high)
+{
+#if defined(__CUDA_ARCH__)
+  unsigned both;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  const float x[2] = {low, high};
+  unsigned both = 0;
+
+  for (int k = 0; k < 2; k++) {
+    const unsigned bits = TrsFloatBits(x[k]);
+    both |= (bits >= 0x7f800000u   ? bits >> 13 & 0x7fffu
+             : bits >= 0x47800000u ? 0x7bffu
+             : bits >= 0x38800000u ? (bits - 0x38000000u) >> 13
+                                   : static_cast<unsigned>(x[k] * 0x1p24f))
+            << 16 * k;
+  }
+  return both;
+#endif
+}
+
+/* The upper halves of two words, in one word. */
+static __device__ __forceinline__ unsigned upper_halves(unsigned low, unsigned high)
+{
+  return low >> 16 | (high & 0xffff0000u);
+}
+
 /* --- COLUMNS floats: COLUMNS is 1, or a multiple of 4 with data aligned to 16 bytes --- */
 
 template <int COLUMNS> static __device__ __forceinline__ void load_floats(const float *from, float *x)
@@ -139,9 +171,33 @@ static __device__ __forceinline__ void from_float(float x, float *to)
   *to = x;
 }
 
+/*
+  N numbers as bf16, two in each word, with the bits of TrsFloatToBf16(). The first of two is in the
+  lower half.
+*/
+template <int N> static __device__ __forceinline__ void narrow_numbers(const float *x, unsigned *word)
+{
+#if defined(__CUDA_ARCH__)
+  bool numbers = true; /* the instruction has only one NaN */
+
+  for (int j = 0; j < N; j += 2) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word[j / 2]) : "f"(x[j + 1]), "f"(x[j]));
+    numbers = numbers && x[j] == x[j] && x[j + 1] == x[j + 1];
+  }
+  if (numbers) return;
+#endif
+  for (int j = 0; j < N; j += 2)
+    word[j / 2] = static_cast<unsigned>(TrsFloatToBf16(x[j])) |
+                  static_cast<unsigned>(TrsFloatToBf16(x[j + 1])) << 16;
+}
+
 static __device__ __forceinline__ void from_float(float x, Bf16 *to)
 {
-  to->bits = TrsFloatToBf16(x);
+  const float two[2] = {x, 0.0f};
+  unsigned word;
+
+  narrow_numbers<2>(two, &word);
+  to->bits = static_cast<uint16_t>(word);
 }
 
 /*
@@ -171,10 +227,10 @@ template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const
 
 static __device__ __forceinline__ uint2 narrow_four(const float *x)
 {
-  uint2 v;
-  v.x = static_cast<unsigned>(TrsFloatToBf16(x[0])) | static_cast<unsigned>(TrsFloatToBf16(x[1])) << 16;
-  v.y = static_cast<unsigned>(TrsFloatToBf16(x[2])) | static_cast<unsigned>(TrsFloatToBf16(x[3])) << 16;
-  return v;
+  unsigned word[2];
+
+  narrow_numbers<4>(x, word);
+  return uint2{word[0], word[1]};
 }
 
 /* Store to global memory. The data is read again soon. */

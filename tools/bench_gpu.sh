@@ -4,22 +4,25 @@
 #
 #   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10] [--rounds 9] [--copy_bytes 1GiB]
 #                      [--kernels all|none] [--models DLRM,DCN,MLPerf] [--precisions fp32,tf32,bf16] [--seconds 12 | --steps N] [--model_dim 128] [--data FILE]
-#                      [--mlperf_data FILE] [--mlperf_rows_by 1] [--budget SECONDS]
+#                      [--mlperf_data FILE] [--mlperf_rows_by 1] [--budget SECONDS] [--variants LIST] [--under COMMAND]
 #
 # FOLDER is a build folder (with its tests) or an unpacked bundle (tools/bundle.sh). Its bench_make_data makes datasets of random ids. PEER_PYTHON is a
 # python whose torch finds the GPU, or none. DLRM and DCN have one id per feature. MLPerf is input/dlrm_dcnv2.yaml, with 204 M rows as fp16 (52 GB, or
-# divided by --mlperf_rows_by) and 214 ids per sample; its reference is HugeCTR's rate on a DGX H100. DLRM and DCN are also trained with an eighth of the
+# divided by --mlperf_rows_by; from 100000 on, for a trial, its layers are small, too) and 214 ids per sample; its reference is HugeCTR's rate on a DGX H100. DLRM and DCN are also trained with an eighth of the
 # batch, without and with -dense_graphs. Four batches are read once and repeated, as in the PyTorch peer; bench_reader measures reading. A training takes
 # --seconds; a short training before it determines the number of steps.
 # Prints the measurements, then a table of goals: met, NOT MET, or not compared. It takes about 8 minutes. With --budget, work that would end later than
 # this many seconds from now is not begun: a line "late" names it, and the table has the rest. With TRSHARD_RESULTS=FOLDER the output of the trainings,
 # including -log_view, goes to FOLDER/training.txt, and traces go to FOLDER.
+# With --variants, each model is instead trained once for each word of the list, without PyTorch, and compared with the first: plain, graphs
+# (-dense_graphs), algorithms (8 for each product), both, nearest (no stochastic rounding), all, kernels (-log_view_kernels and -log_view_products, whose
+# lines are printed: the time of each kernel, and of each algorithm for each product). --under COMMAND runs trainings under a profiler.
 # The column "predicted" has the predictions of a hardware model (gpu_expected.txt). `bench_gpu.sh --expected` prints only these, without a GPU.
 # Exit: 0 for any verdicts; 1 if a part did not run. The machine should be otherwise idle. Needs neither root nor python.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 copy_bytes=1GiB kernels=all models=DLRM,DCN,MLPerf precisions=fp32,tf32,bf16 seconds=12 steps=""
-model_dim=128 data="" mlperf_data="" mlperf_rows_by=1 budget=1000000
+model_dim=128 data="" mlperf_data="" mlperf_rows_by=1 budget=1000000 variants="" under=""
 usage() { sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p;}' "$0"; exit "$1"; }
 # The numbers of kernels and the bytes of a step on any GPU, as the stand-in counted them.
 print_expected() {
@@ -39,7 +42,7 @@ case ${1:-} in '' | -*) ;; *) peer=$1 && shift ;; esac
 while [ $# -gt 0 ]; do
   case $1 in
     --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --copy_bytes | --kernels | --models | --precisions | --seconds | --steps | --model_dim | --data | \
-      --mlperf_data | --mlperf_rows_by | --budget) ;;
+      --mlperf_data | --mlperf_rows_by | --budget | --variants | --under) ;;
     *) usage 64 ;;
   esac
   [ $# -ge 2 ] || usage 64
@@ -57,14 +60,16 @@ late() {                                                                 # NAME 
 }
 if [ -x "$folder/run" ]; then # a bundle
   test_program() { timeout -k 5 "$(at_most 120)" "$folder/run" "$@"; }
-  train() { timeout -k 5 "$(at_most 180)" "$folder/run" trshard "$@"; }
+  # shellcheck disable=SC2086
+  train() { timeout -k 5 "$(at_most 180)" $under "$folder/run" trshard "$@"; }
 else
   test_program() {
     program=$1
     shift
     timeout -k 5 "$(at_most 120)" "$folder/regression/bench/$program" "$@"
   }
-  train() { timeout -k 5 "$(at_most 180)" "$folder/trshard" "$@"; }
+  # shellcheck disable=SC2086
+  train() { timeout -k 5 "$(at_most 180)" $under "$folder/trshard" "$@"; }
 fi
 if [ -z "$data" ]; then
   data=$work/bench.h5
@@ -124,7 +129,9 @@ model_options() { # MODEL
   case $1 in
     DLRM) echo "$mlps" ;;
     DCN) echo "$mlps -interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512" ;;
-    MLPerf) echo "-options_file $mlperf_yaml -tables_data_type fp16 -data_train $mlperf_data $(mlperf_rows)" ;;
+    MLPerf)
+      echo "-options_file $mlperf_yaml -tables_data_type fp16 -data_train $mlperf_data $(mlperf_rows)"
+      [ "$mlperf_rows_by" -lt 100000 ] || echo "-dense_arch 8,128 -over_arch 8,1 -dcn_low_rank_dim 8" ;;
   esac
 }
 # Samples/s: the median of the progress lines except the first, which includes the warm-up; for a short run the rate of the whole run.
@@ -193,6 +200,39 @@ train_with_graphs() {
   esac
   batch=$whole_batch rates=""
 }
+variant_options() { # WORD
+  case $1 in
+    plain) ;;
+    graphs) echo "-dense_graphs" ;;
+    algorithms) echo "-dense_product_algorithms 8" ;;
+    both) echo "-dense_graphs -dense_product_algorithms 8" ;;
+    nearest) echo "-embedding_stochastic_rounding false" ;;
+    all) echo "-dense_graphs -dense_product_algorithms 8 -embedding_stochastic_rounding false" ;;
+    kernels) echo "-log_view_kernels -log_view_products" ;;
+    *) echo "bench_gpu.sh: no variant $1" >&2 && exit 64 ;;
+  esac
+}
+train_variants() {
+  first=''
+  for variant in $(echo "$variants" | tr , ' '); do
+    name="$model $precision $variant"
+    if late "$name" 10; then continue; fi
+    options=$(variant_options "$variant") || exit 64
+    [ -z "${TRSHARD_RESULTS:-}" ] || [ "$variant" = kernels ] || options="$options -trace $TRSHARD_RESULTS/$model-$precision-$variant.json -trace_first_step 100 -trace_steps 20"
+    # shellcheck disable=SC2086
+    if wanted=${steps:-$(steps_in_time)} && train_model "$wanted" $options; then
+      echo "# $name, batch $batch, $n_steps steps"
+      grep -E '^(overlap|exposed|device|trained on|stages|memory|kernels|kernel|product) ' "$work/train"
+      rate=$(samples_per_s "$work/train")
+      goal "$name, samples/s" "$rate" "${first:-$rate}" ""
+      first=${first:-$rate}
+    elif ! late "$name" 2; then
+      failed=1
+      echo "FAILED: $name: $(grep 'trshard: error' "$work/train" || tail -20 "$work/train")"
+    fi
+    [ -z "${TRSHARD_RESULTS:-}" ] || { echo "=== $name" && cat "$work/train"; } >> "$TRSHARD_RESULTS/training.txt"
+  done
+}
 for model in $(echo "$models" | tr , ' '); do
   if [ "$model" = MLPerf ]; then
     described="204 M rows of 128 in 26 tables as fp16, by $mlperf_rows_by, 214 ids a sample"
@@ -204,6 +244,10 @@ for model in $(echo "$models" | tr , ' '); do
   fi
   for precision in $(echo "$precisions" | tr , ' '); do
     if [ "$precision" != fp32 ] && [ "$device" = cpu ]; then continue; fi
+    if [ "$variants" ]; then
+      train_variants
+      continue
+    fi
     if late "$model $precision" $((10 + (${#steps} ? 0 : 2 * seconds))); then continue; fi
     if wanted=${steps:-$(steps_in_time)} && train_model "$wanted" ${TRSHARD_RESULTS:+-trace "$TRSHARD_RESULTS/$model-$precision.json" -trace_first_step 100}; then
       train_and_judge

@@ -1,33 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Counts messages between simulated hosts up to --ranks ranks, and models their cost up to --paper ranks.
+"""Measures trainings on several hosts with a slow network, beside a model and beside TorchRec. Called by bench_hosts.sh.
 
-  bench_hosts.py build/trshard                            hosts of 4 ranks, 8 to 64 ranks, row_wise and table_row_wise
-  bench_hosts.py build/trshard --types row_wise --host 8 --ranks 16,32,64 --step-ms 20
+The hosts are network namespaces of this machine (trshosts.py), with one rank each. Open MPI and gloo exchange by TCP. A case is a number of hosts,
+a bandwidth and a way to divide the tables: a sharding type, or "replicas", which are two copies of table_wise tables that exchange gradients.
+The model to train is a case of bench_torchrec.py.
 
-Each training runs in several ways: with a message for each block, with the relay of small blocks (-comm_relay_bytes), and for row_wise also
-with sums by hosts (-ebc_row_wise_reduce_scatter hierarchical). The tool prints the messages per step of the busiest rank, the bytes of a mean
-rank, the largest memory of a rank, and the seconds before the first step. On one machine with fewer cores than ranks, these seconds are no
-indication for a cluster.
+  step ms     median time of a step
+  predicted   the model's time of this step: see below
+  MiB         bytes of messages that the busiest rank sends in a step
+  messages    their number
+  exposed ms  mean time of a step in which a rank waits or moves data that has arrived
+  wire ms     the time that these bytes take at the bandwidth which one TCP connection reaches
+  hidden      1 - exposed / wire: the share of the exchanges that computation hides. Waits for slower ranks count as exposed. Below 0: a step
+              waits for longer than its bytes take
 
-The model ("on paper"): a rank's exchanges take  phases * latency + messages * overhead + bytes / (a host's bandwidth / its ranks),  and
-computation hides none of this. The counted messages are fitted to p ceil((W / L - 1) / L) + d (W - L): messages of the relay and of large
-blocks. The bytes are fitted to a (W - L) / W + b (W - L). The first term is ids and rows, which are spread over all ranks. The second term is
-data for every rank or host: lengths of bags, and sums. The efficiency is that of weak scaling: --step-ms of a single rank, divided by
---step-ms plus the time of the exchanges.
+The model replays exchanges (trsreplay.py). The same training runs without a limit of the bandwidth, just before the measured training. Its
+trace gives the own time of a step, the bytes of each exchange, and the points at which an exchange starts and is needed. Exchanges then take
+turns on the network, and a rank waits for what is needed and has not arrived.
 
-For row_wise the exchanges are also replayed (trsreplay.py): they are traced on 2 and 4 ranks, each of which is a host, and modelled one by
-one. The part of an exchange that computation hides then costs nothing. The points of own time at which exchanges start and are needed are
-those of the traced model, whose step is assumed to take --step-ms.
+All hosts share the processors of one machine. If there are more ranks than processors, ranks compete for them, and own time grows with the
+ranks. Such runs show bytes, messages and the model's error, but not how a cluster would scale.
 """
 import argparse
+import dataclasses
 import json
-import math
 import os
-import subprocess
 import sys
 import tempfile
-import time
 
 import trspython
 
@@ -37,103 +37,131 @@ import h5py
 import numpy as np
 
 import bench_common as common
+import bench_torchrec
+import trshosts
 import trsreplay
-from bench_reproducible import HERE
 
-MODEL = "-tables_embedding_dim 32 -dense_arch 64,32 -over_arch 64,1 -tables_min_partition 8"
-
-
-def ways_of(args, kind):
-    """Name -> options. The way without a relay comes first."""
-    relay = f"-comm_relay_bytes {args.relay} -ebc_row_wise_reduce_scatter"
-    ways = {"messages": "-comm_relay_bytes 0 -ebc_row_wise_reduce_scatter flat", "relay": f"{relay} flat"}
-    return ways | ({"hierarchical": f"{relay} hierarchical"} if kind == "row_wise" else {})
+TYPES = {kind: f"-tables_sharding_types {kind}" for kind in ("table_wise", "row_wise", "grid_shard", "data_parallel")}
+TYPES["replicas"] = "-tables_sharding_types table_wise -plan_replicas 2 -replica_sync gradients"
+PEER_TYPES = ("table_wise", "data_parallel")  # on CPUs TorchRec refuses to cut tables by rows; its copies take means of weights
+WITHIN = 0.2  # largest error of a prediction
+PORT = 29577
+SOURCE = "trshard"
 
 
-def train(args, folder, kind, ranks, way):
-    """Messages per step of the busiest rank, bytes per step of a mean rank (a host's ranks share its bandwidth), MiB of
-    the largest rank, seconds before the first step.
-    """
-    words = (f"-data_train train.h5 -batch_size {args.batch} -steps {args.steps} {MODEL} -tables_sharding_types {kind} -output run.h5 "
-             f"-comm_ranks_per_host {args.host} {way}").split()
-    begin = time.monotonic()
-    subprocess.run(common.mpirun(ranks) + [os.path.abspath(args.binary)] + words, cwd=folder, check=True, stdout=subprocess.DEVNULL,
-                   env={**os.environ, **common.threads_environment(1), "OMPI_MCA_mpi_yield_when_idle": "1"})
-    seconds = time.monotonic() - begin
-    with h5py.File(os.path.join(folder, "run.h5")) as h:
-        sent = h["exchanges/sent"][()]
-        messages, size = sent[:, 0].max(), sent[:, 1].mean()
-        names = h.attrs["stage_names"].split(",")
-        step_ms = sum(ms for name, ms in zip(names, h["stages/measured_ms"][()].mean(axis=0)) if name != "plan")
-        return float(messages), float(size), int(h.attrs["peak_memory_bytes"]) / 2**20, seconds - step_ms * args.steps / 1e3
+class Bench(bench_torchrec.Bench):
+    """Trainings on the hosts of the current case."""
+
+    def __init__(self, args, folder):
+        super().__init__(args, folder)
+        self.hosts, self.reached, self.told = None, {}, False
+
+    def network(self, work, gbps):
+        """Shapes the network of so many hosts, which are made if the last case had another number. Returns bytes per ms of a TCP connection."""
+        if self.hosts is None or self.hosts.n != work.ranks:
+            self.close()
+            self.hosts = trshosts.Hosts(work.ranks).__enter__()
+        delay_us = self.args.delay_us if gbps else 0.0
+        if delay_us and not self.hosts.can_delay():
+            if not self.told:
+                print("# this kernel has no netem: bandwidth alone, without --delay-us", file=sys.stderr)
+            self.told, delay_us, self.args.delay_us = True, 0.0, 0.0
+        self.hosts.shape(gbps, delay_us)
+        if gbps and gbps not in self.reached:
+            self.reached[gbps] = max(self.hosts.measured_gbps() for _ in range(3)) * 1e9 / 8e3
+            print(f"# {gbps:g} Gbit/s: a TCP connection reaches {self.reached[gbps] * 8e3 / 1e9:.3g}", file=sys.stderr)
+        return self.reached.get(gbps, 0.0)
+
+    def alone(self, contestant):
+        """Runs a contestant. If it fails, the hosts are made anew, because processes of a run that took too long are still on them."""
+        try:
+            return contestant()
+        except common.Failed:
+            self.close()
+            raise
+
+    def close(self):
+        if self.hosts:
+            self.hosts.__exit__()
+        self.hosts = None
+
+    def command(self, work, steps, *more):
+        words = super().command(work, steps, *more)
+        return self.hosts.mpirun(*words[words.index(self.args.binary):])
+
+    def train(self, work, kind, name):
+        """Trains, and leaves the results NAME.h5 and the trace NAME.json."""
+        steps, paths = self.args.steps or 20, [os.path.join(self.folder, f"{name}.{end}") for end in ("h5", "json")]
+        common.output_of(self.command(work, self.args.warmup + steps, "-output", paths[0], "-trace", paths[1], "-trace_first_step", str(self.args.warmup),
+                                      "-trace_steps", str(steps), "-tables_min_partition", str(max(1, work.dim // work.ranks)), *TYPES[kind].split()),
+                         common.threads_environment(self.args.threads), timeout=self.args.timeout)
+        return paths
+
+    def measured(self, work, kind, gbps):
+        self.network(work, 0)
+        _, free = self.train(work, kind, "free")
+        rate = self.network(work, gbps)
+        results, trace = self.train(work, kind, "shaped")
+        with h5py.File(results) as h:
+            messages, size = h["exchanges/sent"][()].max(axis=0)
+            names = h.attrs["stage_names"].split(",")
+            exposed_ms = sum(ms for name, ms in zip(names, h["stages/measured_ms"][()].mean(axis=0)) if name in ("waiting", "exchange"))
+            step_ms = float(np.median(1e3 * work.batch * work.ranks / h["train/samples_per_s"][self.args.warmup:]))
+        wire_ms = size / rate
+        return {"step ms": step_ms, "predicted ms": self.predicted(free, rate), "MiB": size / 2**20, "messages": messages, "exposed ms": exposed_ms, "wire ms": wire_ms,
+                "hidden": 1 - exposed_ms / wire_ms}
+
+    def predicted(self, free, rate):
+        exchanges = [(x["start"], x["need"], 2 if x["name"] == "dense gradients" else 1, 0, x["message_bytes"]) for x in trsreplay.exchanges_of(free)]
+        latency_ms = 1e-3 * (self.args.latency_us + self.args.delay_us)
+        return trsreplay.replay(trsreplay.own_ms_of(free), exchanges, lambda phases, _, size: 1e-3 * (phases * latency_ms + size / rate))
+
+    def torchrec(self, work, kind, gbps):
+        self.network(work, gbps)
+        steps = self.args.steps or 20
+        words = [self.args.peer_python, os.path.join(bench_torchrec.TOOLS, "bench_torchrec_peer.py"), "--address", f"{trshosts.NET}.1", "--interface", "eth0",
+                 "--port", str(PORT), "--sharding-type", kind, "--warmup", str(min(3, self.args.warmup)), "--steps", str(max(1, steps // 2)), "--windows", "2",
+                 *self.peer_words(work)]
+        text = common.output_of(self.hosts.mpirun(*words), common.threads_environment(self.args.threads), tries=2, timeout=self.args.timeout)
+        return {"step ms": 1e3 * work.batch * work.ranks / json.loads(text.strip().splitlines()[-1])["samples_per_s"]}
 
 
-def traced(args, folder):
-    """The schedule of row_wise's exchanges in a step, and their kinds and blocks (trsreplay.py)."""
-    found, ranks = [], (2, 4)
-    for w in ranks:
-        words = (f"-data_train train.h5 -batch_size {args.batch} -steps 60 {MODEL} -tables_sharding_types row_wise -ebc_row_wise_reduce_scatter flat "
-                 f"-comm_ranks_per_host 1 -trace trace.json -trace_first_step 20").split()
-        subprocess.run(common.mpirun(w) + [os.path.abspath(args.binary)] + words, cwd=folder, check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, **common.threads_environment(1), "OMPI_MCA_mpi_yield_when_idle": "1"})
-        found.append(trsreplay.exchanges_of(os.path.join(folder, "trace.json")))
-    return found[0], trsreplay.blocks_of(*found, ranks)
+def print_rows(samples, cases, allowed):
+    """Prints the table. Returns rows of the picture: (hosts, Gbit/s, way, step ms, predicted ms, TorchRec's step ms or None)."""
+    print(f"{'hosts':>5} {'Gbit/s':>6} {'way':14} {'step ms':>8} {'predicted':>9} {'ratio':>6} {'MiB':>7} {'messages':>8} {'exposed ms':>10} {'wire ms':>8} {'hidden':>6} "
+          f"{'TorchRec ms':>11} {'times':>6}")
+    rows = []
+    for case, (hosts, gbps, kind) in cases.items():
+        figures = {name: samples.median(case, SOURCE, name) for name in samples.figures(case, SOURCE)}
+        if not figures:
+            continue
+        peer, ratio = samples.median(case, "TorchRec", "step ms"), figures["predicted ms"] / figures["step ms"]
+        foreign = max(samples.foreign(case, who) for who in (SOURCE, "TorchRec"))
+        print(f"{hosts:5} {gbps:6g} {kind:14} {figures['step ms']:8.2f} {figures['predicted ms']:9.2f} {ratio:6.2f} {figures['MiB']:7.2f} {figures['messages']:8.1f} "
+              f"{figures['exposed ms']:10.2f} {figures['wire ms']:8.2f} {figures['hidden']:6.2f} " +
+              (f"{peer:11.2f} {peer / figures['step ms']:6.2f}" if peer else f"{'':18}") + (f"  disturbed, {foreign:.0%}" if foreign > allowed else ""))
+        rows.append((hosts, gbps, kind, figures["step ms"], figures["predicted ms"], peer))
+    good = sum(abs(row[4] / row[3] - 1) <= WITHIN for row in rows)
+    print(f"predicted within {WITHIN:.0%}: {good} of {len(rows)}")
+    return rows
 
 
-def replayed(args, schedule, blocks, w, way):
-    """Messages and bytes of the replayed exchanges, and the efficiency."""
-    costs = trsreplay.costs(schedule, blocks, w, args.host, way, args.relay)
-    step_ms = trsreplay.replay(args.step_ms, costs, lambda phases, messages, size: 1e-3 * exchange_ms(args, phases, messages, size))
-    return {"replayed_messages": sum(x[3] for x in costs), "replayed_bytes": sum(x[4] for x in costs), "replayed_efficiency": args.step_ms / step_ms}
-
-
-def fit(points, terms):
-    """Factors >= 0 of the terms, which are functions of the ranks, for (ranks, value) points: least squares of the relative errors."""
-    best = None
-    for used in range(1, 2 ** len(terms)):
-        chosen = [i for i in range(len(terms)) if used >> i & 1]
-        rows = [[terms[i](w) / y for i in chosen] for w, y in points]
-        factors, *_ = np.linalg.lstsq(rows, np.ones(len(points)), rcond=None)
-        error = float(np.square(np.dot(rows, factors) - 1).sum())
-        if min(factors) >= 0 and (best is None or error < best[0] - 1e-12):
-            best = error, {i: float(x) for i, x in zip(chosen, factors)}
-    return lambda w: sum(x * terms[i](w) for i, x in best[1].items())
-
-
-def on_paper(args, counted, relayed):
-    """Two functions of the number of ranks: a rank's messages and bytes per step."""
-    to_ranks, to_hosts = (lambda w: w - args.host), (lambda w: math.ceil((w / args.host - 1) / args.host))
-    messages = fit([(w, x[0]) for w, x in counted.items()], [to_ranks, to_hosts] if relayed else [to_ranks])
-    return messages, fit([(w, x[1]) for w, x in counted.items()], [to_ranks, lambda w: (w - args.host) / w])
-
-
-def exchange_ms(args, phases, messages, size):
-    return 1e-3 * (phases * args.latency_us + messages * args.overhead_us) + 1e3 * size / (args.host_gbps * 1e9 / args.host)
-
-
-def draw(args, paper, path):
+def draw(rows, path, title):
     plt = common.pyplot()
-    figure, axes = plt.subplots(1, 3, figsize=(16, 4.2))
-    styles = {"messages": ":", "relay": "--", "hierarchical": "-"}
-    for (kind, way), rows in paper.items():
-        label = f"{kind}, {'a message a block' if way == 'messages' else way}"
-        ranks = [row["ranks"] for row in rows]
-        line, = axes[0].plot(ranks, [row["messages"] for row in rows], linestyle=styles[way], label=label)
-        if "replayed_efficiency" in rows[0]:
-            axes[2].plot(ranks, [row["replayed_efficiency"] for row in rows], linestyle=styles[way], color=line.get_color(), label=label)
-        counted = [row for row in rows if "counted" in row]
-        axes[0].plot([row["ranks"] for row in counted], [row["counted"] for row in counted], "o", color=line.get_color())
-        axes[1].plot(ranks, [row["efficiency"] for row in rows], linestyle=styles[way], label=label)
-    axes[0].set_yscale("log")
-    axes[0].set_ylabel("messages a step of the busiest rank (dots: counted)")
-    axes[1].set_ylabel(f"efficiency on paper, step of {args.step_ms:g} ms")
-    axes[2].set_ylabel(f"efficiency, exchanges replayed, step of {args.step_ms:g} ms")
-    axes[1].set_ylim(0, 1.02)
-    axes[2].set_ylim(0, 1.02)
-    for axis in axes:
-        axis.set_xscale("log", base=2)
-        axis.set_xlabel(f"ranks, {args.host} a host")
-        axis.legend(fontsize=7)
+    numbers = sorted({row[0] for row in rows})
+    figure, axes = plt.subplots(1, len(numbers), figsize=(2 + 4.5 * len(numbers), 4.5), squeeze=False)
+    for axis, hosts in zip(axes[0], numbers):
+        mine = [row for row in rows if row[0] == hosts]
+        axis.bar(range(len(mine)), [row[3] for row in mine], color="#0072b2", label="trshard, measured")
+        axis.plot(range(len(mine)), [row[4] for row in mine], "D", color="#e69f00", label="trshard, predicted")
+        axis.plot([i for i, row in enumerate(mine) if row[5]], [row[5] for row in mine if row[5]], "_", color="#d55e00", markersize=14, markeredgewidth=3,
+                  label="TorchRec")
+        axis.set_yscale("log")
+        axis.set_xticks(range(len(mine)), [f"{row[2]}, {row[1]:g} Gbit/s" for row in mine], rotation=60, ha="right", fontsize=8)
+        axis.set_title(f"{hosts} hosts", fontsize=10)
+    axes[0][0].set_ylabel("ms a step")
+    axes[0][0].legend(fontsize=8)
+    figure.suptitle(title, fontsize=9)
     figure.tight_layout()
     figure.savefig(common.with_folder(path), dpi=110)
     plt.close(figure)
@@ -141,57 +169,46 @@ def draw(args, paper, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("binary")
-    parser.add_argument("--types", default="row_wise,table_row_wise", help="sharding types (default: %(default)s)")
-    parser.add_argument("--ranks", default="8,16,32,64", help="ranks of the trainings (default: %(default)s)")
-    parser.add_argument("--host", type=int, default=4, help="ranks of a simulated host (default: %(default)s)")
-    parser.add_argument("--relay", type=int, default=2048, help="-comm_relay_bytes (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=16, help="of a rank (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--paper", type=int, default=4096, help="the most ranks on paper (default: %(default)s)")
-    parser.add_argument("--step-ms", type=float, default=10.0, help="a rank's own step (default: %(default)s)")
-    parser.add_argument("--latency-us", type=float, default=3.0, help="of a phase (default: %(default)s)")
-    parser.add_argument("--overhead-us", type=float, default=1.0, help="of a message, for sender and receiver together (default: %(default)s)")
-    parser.add_argument("--host-gbps", type=float, default=25.0, help="bandwidth of a host in GB/s (default: %(default)s)")
-    parser.add_argument("--output", default=common.FOLDER, metavar="FOLDER", help="of hosts.png and hosts.json (default: %(default)s)")
+    parser.add_argument("binary", metavar="BINARY", help="trshard")
+    parser.add_argument("peer_python", metavar="PEER_PYTHON", nargs="?", default="none", help="a python with torch, torchrec and fbgemm_gpu (default: without a peer)")
+    parser.add_argument("--hosts", default="2,4,8", help="list (default: %(default)s)")
+    parser.add_argument("--gbps", default="1,10,25", help="list of 1e9 bits/s that a host sends or receives (default: %(default)s)")
+    parser.add_argument("--delay-us", type=float, default=0.0, help="of each packet, by netem (default: %(default)s)")
+    parser.add_argument("--latency-us", type=float, default=100.0, help="the model's time of an exchange without bytes (default: %(default)s)")
+    parser.add_argument("--types", default=",".join(TYPES), help="list (default: %(default)s)")
+    parser.add_argument("--case", default="large1", help="the model, as in bench_torchrec.py (default: %(default)s)")
+    bench_torchrec.add_training_options(parser)
+    common.add_options(parser, "bench_hosts")
     args = parser.parse_args()
-    args.phases, paper = 0, {}
-    ranks = sorted(int(w) for w in args.ranks.split(","))
-    if ranks[0] <= args.host or any(w % args.host for w in ranks):
-        parser.error("--ranks wants multiples of --host, of at least two hosts")
-    with tempfile.TemporaryDirectory(prefix="trshard-hosts-") as folder:
-        subprocess.run([sys.executable, os.path.join(HERE, "generate_data.py"), "--output", os.path.join(folder, "train.h5"), "--num-samples",
-                        str(args.batch * ranks[-1] * 4), "--features", "4", "--num-embeddings", "5000", "--num-dense", "4", "--pooling", "2"],
-                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for kind in args.types.split(","):
-            print(f"{kind:16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'MiB a rank':>11} {'start s':>8}")
-            schedule = traced(args, folder) if kind == "row_wise" else None
-            for way, options in ways_of(args, kind).items():
-                counted = {}
-                for w in ranks:
-                    counted[w] = train(args, folder, kind, w, options)
-                    messages, size, memory, start_s = counted[w]
-                    print(f"{'':16} {w:6} {way:>12} {messages:9.1f} {size / 1024:9.1f} {memory:11.1f} {start_s:8.2f}", flush=True)
-                if way == "messages":
-                    args.phases = counted[ranks[-1]][0] / (ranks[-1] - args.host)
-                messages_of, bytes_of = on_paper(args, counted, way != "messages")
-                paper[kind, way], w = [], ranks[0]
-                while w <= args.paper:
-                    row = {"ranks": w, "messages": messages_of(w), "bytes": bytes_of(w), "ms": exchange_ms(args, args.phases, messages_of(w), bytes_of(w))}
-                    if schedule:
-                        row |= replayed(args, *schedule, w, way)
-                    paper[kind, way].append(row | {"efficiency": args.step_ms / (args.step_ms + row["ms"])} | ({"counted": counted[w][0]} if w in counted else {}))
-                    w *= 2
-    print(f"\non paper: {args.latency_us:g} us a phase, {args.overhead_us:g} us a message, {args.host_gbps:g} GB/s a host; nothing is hidden\n"
-          f"{'':16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'ms':>8} {'efficiency':>11}  replayed: messages, KiB, efficiency")
-    for (kind, way), rows in paper.items():
-        for row in rows:
-            print(f"{kind:16} {row['ranks']:6} {way:>12} {row['messages']:9.1f} {row['bytes'] / 1024:9.1f} {row['ms']:8.3f} {row['efficiency']:11.3f}" +
-                  (f"  {row['replayed_messages']:9.0f} {row['replayed_bytes'] / 1024:9.1f} {row['replayed_efficiency']:11.3f}" if "replayed_bytes" in row else ""))
-    draw(args, paper, os.path.join(args.output, "hosts.png"))
-    with open(os.path.join(args.output, "hosts.json"), "w", encoding="utf-8") as out:
-        json.dump({"options": {k: v for k, v in vars(args).items() if k != "binary"}, "paper": {f"{kind} {way}": rows for (kind, way), rows in paper.items()}}, out, indent=1)
-    return 0
+    args.binary, args.peer_python = os.path.abspath(args.binary), common.peer_python(args.peer_python) if args.peer_python != "none" else None
+    kinds, numbers, speeds = args.types.split(","), [int(n) for n in args.hosts.split(",")], [float(x) for x in args.gbps.split(",")]
+    if set(kinds) - set(TYPES) or min(numbers) < 2 or max(numbers) > trshosts.MOST or min(speeds) <= 0 or ("replicas" in kinds and any(n % 2 for n in numbers)):
+        parser.error(f"wanted: --types of {', '.join(TYPES)}; 2 to {trshosts.MOST} --hosts, for replicas even numbers; --gbps above 0")
+    reason = trshosts.why_not()
+    if reason:
+        print(f"bench_hosts.py: {reason}", file=sys.stderr)
+        return 77
+    suite, cases, contestants = common.Suite(args), {}, {}
+    with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
+        bench = Bench(args, folder)
+        work = bench.workload(**dataclasses.asdict(bench_torchrec.parse_case(args.case)))
+        for n in numbers:
+            mine = dataclasses.replace(work, ranks=n)
+            for gbps in speeds:
+                for kind in kinds:
+                    case = f"{n} hosts {gbps:g} Gbit/s {kind}"
+                    cases[case] = (n, gbps, kind)
+                    contestants[case] = {SOURCE: lambda mine=mine, kind=kind, gbps=gbps: bench.alone(lambda: bench.measured(mine, kind, gbps))}
+                    if args.peer_python and kind in PEER_TYPES:
+                        contestants[case]["TorchRec"] = lambda mine=mine, kind=kind, gbps=gbps: bench.alone(lambda: bench.torchrec(mine, kind, gbps))
+        try:
+            suite.rounds(contestants)
+        finally:
+            bench.close()
+    rows = print_rows(suite.samples, cases, args.foreign)
+    if args.plot and rows:
+        draw(rows, args.plot, f"hosts of {args.case}, {work.batch} samples a rank: {common.machine()}")
+    return 1 if suite.failed else 0
 
 
 if __name__ == "__main__":

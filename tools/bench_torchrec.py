@@ -19,11 +19,13 @@ AdaGrad, dense SGD, one thread per rank. trshard reads its batches from an HDF5 
 better of the plain loop and TrainPipelineSparseDist, and the better of FBGEMM's default kernels and FBGEMM_FORCE_AUTOVEC=1. The worse
 environment is dropped after one round.
 
-Both programs are also compared with the machine's own limit in each of these cases. bench_kernels measures the limit in turn with the others,
-on as many cores. The limit is the sum of these times: a random gather of all rows that a rank looks up, a random read and write of the rows
-that it updates, the dense layers' operations at the rate of one large product, and one copy of the exchanged data. It contains no time for
-reading batches, sorting ids or starting kernels. Exposed communication is the time that no computation hides: waiting for other ranks (or for
-the reader) and moving data, as in the run's own report.
+Both programs are also compared with the machine's own limit in each of these cases. bench_limits measures the limit in turn with the others,
+with as many ranks and threads. It has a probe for each part of a step: the lookup of the rows, the vectors that are read and written where they
+were pooled, the matrix products with the layers' own shapes, the grouping of ids, the whole update of distinct rows with gradients and states,
+the dense optimizer, the copy of exchanged data in shared memory, and the copy of a batch. The limit is the sum of these times. The goals are 0.9
+of the limit with large MLPs and DCN, 0.85 with small MLPs, and 0.8 in each stage. "The rest" is the time of a step outside of these stages:
+input dist, waiting for other ranks or for the reader, and moving data (the rows "waiting", "exchange", "input_dist" and "I/O" of -log_view), and
+what no stage contains. Exposed communication is the time that no computation hides: waiting and moving data, as in the run's own report.
 """
 import argparse
 import dataclasses
@@ -56,7 +58,10 @@ DEFAULT = "large1,large10,small1,small10,dcn1,types,scaling,launch,memory"
 ALL = (DEFAULT + ",large1-r1,large10-r1,small1-r1,small10-r1,large10-zipf,small10-zipf,large1-d128,large10-d128,small1-d128,small10-d128,dcn10,dcn1-r1")
 OWN_TYPES = ("table_wise", "row_wise", "table_row_wise", "grid_shard")
 IN_TORCH = 3.0  # smallest ratio of libtrshard's tables to TorchRec's in one PyTorch model
-OF_LIMIT = 0.9  # smallest share of the machine's limit
+OF_LIMIT = {"large": 0.9, "small": 0.85, "dcn": 0.9}  # smallest share of the machine's limit
+OF_STAGE = 0.8  # the same for one stage
+STAGES = ("lookup", "dense forward", "dense backward", "embedding backward", "optimizer")  # stages of a run with a limit of their own
+LIMIT_DIMS = (32, 64, 128, 256)
 PEERS = {"TorchRec": {}, "TorchRec autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
 SPEED = "samples/s"
 
@@ -85,23 +90,6 @@ class Workload:
     @property
     def interaction(self):
         return "dcn" if self.mlp == "dcn" else "dot"
-
-    @property
-    def dense_operations(self):
-        """Floating-point operations of the dense part of a sample's step: forward, gradients of weights, and gradients of
-        inputs if they are needed.
-        """
-        bottom = [NUM_DENSE, *map(int, self.dense_arch.split(","))]
-        vectors = self.tables + 1
-        if self.interaction == "dot":
-            pairs = vectors * (vectors - 1) // 2
-            between, width = 6 * pairs * self.dim, self.dim + pairs
-        else:
-            width = vectors * self.dim
-            between = 3 * 12 * width * 512
-        top = [width, *map(int, self.over_arch.split(","))]
-        layers = [a * b for sizes in (bottom, top) for a, b in zip(sizes, sizes[1:])]
-        return 6 * sum(layers) - 2 * layers[0] + between
 
     @property
     def seconds(self):
@@ -139,7 +127,7 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
-        limits = os.path.join(os.path.dirname(args.binary), "regression", "bench", "bench_kernels")
+        limits = os.path.join(os.path.dirname(args.binary), "regression", "bench", "bench_limits")
         self.limits = limits if os.path.exists(limits) else None  # an installed trshard has no limits
 
     def workload(self, **settings):
@@ -180,27 +168,29 @@ class Bench:
         worst = int(np.argmax(peak / allowed))
         figures = {SPEED: float(len(speeds) / np.sum(1 / speeds)), "exposed share": (stages["waiting"] + stages["exchange"]) / max(sum(stages.values()), 1e-9),
                    "resident MiB": float(peak[worst]) / 2**20, "allowed MiB": float(allowed[worst]) / 2**20}
+        step = 1e3 * work.batch * work.ranks / figures[SPEED]
+        figures |= {"step ms": step, "rest ms": step - sum(float(stages[name]) for name in STAGES)}
         return figures | {f"{name} ms": float(ms) for name, ms in stages.items() if ms > 0}
 
-    def distinct_rows(self, work):
-        """Mean number of distinct rows of a table that the samples of a step have."""
-        n = work.batch * work.ranks
-        with h5py.File(self.dataset(work)) as h:
-            ids = h["sparse/values"][:n * work.tables * work.pooling].reshape(n, work.tables, work.pooling)
-        return float(np.mean([len(np.unique(ids[:, t])) for t in range(work.tables)]))
-
     def machine(self, work):
-        """The machine's limit: a rank's step if each part runs at the rate that all cores reach in this part at the same time."""
-        tables = -(-work.tables // work.ranks)
+        """The machine's limit: milliseconds of a rank's step and of its stages, if all ranks do the same parts at the same time."""
         command = common.mpirun(work.ranks, self.args.threads) + [
-            self.limits, "-limits_only", "-rounds", "3", "-tables", str(tables), "-rows", str(work.rows), "-dim", str(work.dim), "-pooling", str(work.pooling),
-            "-batch_size", str(work.batch * work.ranks), "-precision", "bf16" if work.bf16 else "fp32"]
+            self.limits, "-rounds", "3", "-tables", str(-(-work.tables // work.ranks)), "-features", str(work.tables), "-rows", str(work.rows),
+            "-dim", str(work.dim), "-pooling", str(work.pooling), "-alpha", "1.05" if work.zipf else "0", "-batch_size", str(work.batch),
+            "-dense_arch", work.dense_arch, "-over_arch", work.over_arch, "-interaction", work.interaction, "-precision", "bf16" if work.bf16 else "fp32"]
         text = common.output_of(command, common.threads_environment(self.args.threads), timeout=self.args.timeout)
-        rate = {name: 1e6 * np.mean([float(x) for x in re.findall(rf"^limit {name},([0-9.]+),", text, re.M)]) for name in ("gather", "read-modify-write", "memcpy", "sgemm")}
-        bags = work.batch * work.tables  # bags that a rank sums, of all ranks' samples
-        seconds = {"gather": bags * work.pooling / rate["gather"], "update": self.distinct_rows(work) * work.tables / work.ranks / rate["read-modify-write"],
-                   "dense": work.batch * work.dense_operations / rate["sgemm"], "exchange": 2 * bags * work.dim * (1 - 1 / work.ranks) / rate["memcpy"]}
-        return {SPEED: work.batch * work.ranks / sum(seconds.values()), **{f"{name} ms": 1e3 * s for name, s in seconds.items()}}
+        parts = {name: float(ms) for name, ms in re.findall(r"^limit ([a-z ]+),([0-9.]+)$", text, re.M)}
+        stages = {stage: sum(ms for name, ms in parts.items() if name.startswith(stage)) for stage in STAGES}
+        total = sum(parts.values())
+        return {SPEED: 1e3 * work.batch * work.ranks / total, "rest ms": total - sum(stages.values()),
+                **{f"{name} ms": ms for name, ms in (parts | stages).items()}}
+
+    def peer_words(self, work):
+        """The options of bench_torchrec_peer.py that describe the workload."""
+        return ["--threads", str(self.args.threads), "--ids", "zipf" if work.zipf else "uniform", "--ranks", str(work.ranks), "--batch", str(work.batch),
+                "--tables", str(work.tables), "--rows", str(work.rows), "--dim", str(work.dim), "--pooling", str(work.pooling), "--num-dense", str(NUM_DENSE),
+                "--dense-arch", work.dense_arch, "--over-arch", work.over_arch, "--interaction", work.interaction, *(["--autocast"] if work.bf16 else []),
+                "--batches", str(BATCHES)]
 
     def peer(self, work, environment, *more, own=False):
         launcher = []
@@ -209,10 +199,7 @@ class Bench:
                            "TRSHARD_LIBRARY": os.path.join(os.path.dirname(self.args.binary), "libtrshard.so.1")}
             launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(work.ranks)]  # the ranks choose their cores, as the peer's do
             more = ("--own-tables", "--port", str(free_port()), *more)
-        command = [*launcher, self.args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), "--threads", str(self.args.threads), "--ids", "zipf" if work.zipf else "uniform",
-                   "--ranks", str(work.ranks), "--batch", str(work.batch), "--tables", str(work.tables), "--rows", str(work.rows), "--dim", str(work.dim),
-                   "--pooling", str(work.pooling), "--num-dense", str(NUM_DENSE), "--dense-arch", work.dense_arch, "--over-arch", work.over_arch,
-                   "--interaction", work.interaction, *(["--autocast"] if work.bf16 else []), "--batches", str(BATCHES), "--warmup", str(min(3, self.args.warmup)),
+        command = [*launcher, self.args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), *self.peer_words(work), "--warmup", str(min(3, self.args.warmup)),
                    "--steps", str(max(1, self.steps(work, 1) // 4)), "--windows", "2", *more]
         found = json.loads(common.output_of(command, environment, tries=3, timeout=self.args.timeout).strip().splitlines()[-1])
         figures = {SPEED: found["samples_per_s"], **{f"samples/s {name}": speed for name, speed in found["of_pipeline"].items()}}
@@ -249,10 +236,15 @@ def against_peer(bench, words):
                 cases[word][name] = lambda work=work, environment=environment: bench.peer(work, environment)
         peers = [(word, name, SPEED) for name in PEERS]
         goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), peers, GOALS.get((work.mlp, work.pooling))))
-        if bench.limits:
+        if bench.limits and work.dim in LIMIT_DIMS:
             cases[word]["machine"] = lambda work=work: bench.machine(work)
-            goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), (word, "machine", SPEED), OF_LIMIT, of="the machine's limit"))
+            goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), (word, "machine", SPEED), OF_LIMIT[work.mlp], of="the machine's limit"))
             goals.append(common.Goal(f"limit of {word}, samples/s", (word, "machine", SPEED), peers))
+            for stage in STAGES:
+                if stage != "optimizer" or work.mlp != "small":  # takes microseconds
+                    goals.append(common.Goal(f"limit of {word}, {stage}, ms", (word, "machine", f"{stage} ms"), (word, "trshard", f"{stage} ms"), OF_STAGE, of="ours"))
+            goals.append(common.Goal(f"limit of {word}, the rest, ms", (word, "machine", "rest ms"), (word, "trshard", "rest ms"), of="ours"))
+            goals.append(common.Goal(f"the rest of {word}, ms", (word, "trshard", "rest ms"), (word, "trshard", "step ms"), of="our step"))
     return cases, goals
 
 

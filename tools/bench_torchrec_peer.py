@@ -9,6 +9,8 @@ the dense optimizer is SGD, the loss BCE with logits. After a warm-up come --win
 each, for each of --pipelines. samples_per_s is the best pipeline's.
 Needs python3 with torch, torchrec and fbgemm_gpu (CPU build).
 
+With --address, mpirun starts one rank on each host, and the ranks meet at this address of rank 0 (tools/bench_hosts.py).
+
 With --own-tables, started by mpirun, the same DLRM uses libtrshard's tables (trshard.autograd), and its dense layers are in
 DistributedDataParallel. The pipelines are then none, and sparse_dist, which sends the next batch's ids ahead.
 """
@@ -42,7 +44,10 @@ def parse():
     parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf")
     parser.add_argument("--pipelines", default="none,sparse_dist", help="none, base or sparse_dist, in turn")
     parser.add_argument("--own-tables", action="store_true", help="the tables of libtrshard")
-    parser.add_argument("--port", type=int, help="of rank 0, with --own-tables")
+    parser.add_argument("--port", type=int, help="of rank 0, with --own-tables or --address")
+    parser.add_argument("--address", help="of rank 0: each rank is a host, started by mpirun")
+    parser.add_argument("--interface", default="lo", help="network device for gloo (default: %(default)s)")
+    parser.add_argument("--sharding-type", help="of all tables, instead of the planner's choice")
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
@@ -56,12 +61,16 @@ def free_port():
         return s.getsockname()[1]
 
 
+def local_ranks(args):
+    return 1 if args.address else args.ranks
+
+
 def start(rank, args, port):
     """Pins the rank to its cores and joins the process group. It runs before torch is imported, so that torch sees the settings."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[(rank * args.threads + i) % len(cores)] for i in range(args.threads)})
-    os.environ.update(OMP_NUM_THREADS=str(args.threads), MKL_NUM_THREADS=str(args.threads), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                      RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(args.ranks), LOCAL_WORLD_SIZE=str(args.ranks), GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(OMP_NUM_THREADS=str(args.threads), MKL_NUM_THREADS=str(args.threads), MASTER_ADDR=args.address or "127.0.0.1", MASTER_PORT=str(port),
+                      RANK=str(rank), LOCAL_RANK=str(rank % local_ranks(args)), WORLD_SIZE=str(args.ranks), LOCAL_WORLD_SIZE=str(local_ranks(args)), GLOO_SOCKET_IFNAME=args.interface)
     import logging
     import warnings
     warnings.filterwarnings("ignore")
@@ -95,8 +104,8 @@ def sharded_model(args, torch):
                            over_arch_layer_sizes=[int(n) for n in args.over_arch.split(",")], dense_device=device, **cross))
     _apply_optimizer_in_backward(RowWiseAdagrad, model.model.sparse_arch.parameters(), {"lr": args.learning_rate})
     sharders = [EmbeddingBagCollectionSharder()]
-    constraints = {table.name: ParameterConstraints(pooling_factors=[float(args.pooling)]) for table in tables}
-    planner = EmbeddingShardingPlanner(topology=Topology(world_size=args.ranks, compute_device="cpu", local_world_size=args.ranks, ddr_cap=64 << 30),
+    constraints = {table.name: ParameterConstraints(pooling_factors=[float(args.pooling)], sharding_types=[args.sharding_type] if args.sharding_type else None) for table in tables}
+    planner = EmbeddingShardingPlanner(topology=Topology(world_size=args.ranks, compute_device="cpu", local_world_size=local_ranks(args), ddr_cap=64 << 30),
                                        batch_size=args.batch, constraints=constraints)
     plan = planner.collective_plan(model, sharders, torch.distributed.GroupMember.WORLD)
     model = DistributedModelParallel(module=model, device=device, sharders=sharders, plan=plan)
@@ -237,7 +246,8 @@ def speed_of(step, args, torch):
     return statistics.median(speeds)
 
 
-def worker(rank, args, port, launched, results):
+def worker(rank, args, port, launched, put):
+    """One rank. Rank 0 puts the line of JSON."""
     torch = start(rank, args, port)
     import torchrec
 
@@ -253,7 +263,7 @@ def worker(rank, args, port, launched, results):
     resident = [None] * args.ranks
     torch.distributed.all_gather_object(resident, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if rank == 0:
-        results.put(json.dumps({"samples_per_s": max(speeds.values()), "of_pipeline": speeds, "launch_s": launch_s, "resident_bytes": max(resident),
+        put(json.dumps({"samples_per_s": max(speeds.values()), "of_pipeline": speeds, "launch_s": launch_s, "resident_bytes": max(resident),
                                 "plan": plan, "versions": {"torch": torch.__version__, "torchrec": torchrec.__version__}}))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -264,9 +274,12 @@ def main():
     if args.own_tables:
         own_worker(args)
         return
+    if args.address:
+        worker(int(os.environ["OMPI_COMM_WORLD_RANK"]), args, args.port, launched, lambda text: print(text, flush=True))
+        return
     context = multiprocessing.get_context("spawn")
     results, port = context.SimpleQueue(), free_port()
-    processes = [context.Process(target=worker, args=(rank, args, port, launched, results)) for rank in range(args.ranks)]
+    processes = [context.Process(target=worker, args=(rank, args, port, launched, results.put)) for rank in range(args.ranks)]
     for process in processes:
         process.start()
     for process in processes:

@@ -4,13 +4,15 @@
 
     check_documents.py [ROOT] [DOCUMENT ...]
 
-- README.md has at most 120 lines.
+- README.md has at most 60 lines: one screen.
+- input/TUTORIAL.md has at most 1000 words.
 - The pages of PLAIN have at most 100 columns, except for rows of tables outside README.md, and no
   sentence over 30 words. A table cell and a list item end a sentence.
 - In all documents, links inside the repository lead to files and headings that exist.
 - tools/README.md names each file of tools/, and no file that does not exist.
 - The pages among check_comments.py's VOICE follow its rules of a natural voice.
-- README.md's citation and the newest entry of input/CHANGELOG.md have CMakeLists.txt's version.
+- README.md's citation, the newest entry of input/CHANGELOG.md and the Python package have
+  CMakeLists.txt's version.
 Prints one line per finding; exit 0 iff none.
 """
 import argparse
@@ -22,11 +24,14 @@ import sys
 
 import check_comments
 
-LINES, COLUMNS, WORDS = 120, 100, 30
-PLAIN = ("README.md", "input/README.md", "input/FORMAT.md", "input/OPTIONS.md", "input/TROUBLESHOOTING.md",
-         "input/MIGRATION.md", "input/CHANGELOG.md", "jobs/README.md", "tools/README.md",
+LINES, COLUMNS, WORDS, TUTORIAL_WORDS = 60, 100, 30, 1000
+PLAIN = ("README.md", "input/README.md", "input/TUTORIAL.md", "input/CONCEPTS.md", "input/PYTORCH.md",
+         "input/INSTALL.md", "input/DATA.md", "input/MODELS.md", "input/SHARDING.md", "input/WEIGHTS.md",
+         "input/SERVING.md",
+         "input/FORMAT.md", "input/OPTIONS.md", "input/TROUBLESHOOTING.md", "input/MIGRATION.md",
+         "input/CHANGELOG.md", "jobs/README.md", "tools/README.md",
          "src/README.md", "src/RULES.md", "src/plan/README.md", "gpu/README.md",
-         "regression/README.md")
+         "regression/README.md", "tools/python/README.md")
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^```.*?^```[^\n]*$", re.MULTILINE | re.DOTALL)
 STARTS = re.compile(r"^\s*(?:[-*#>]+|\d+\.|\|)\s*")
@@ -82,6 +87,8 @@ def check_plain(name, text, problems):
     lines = text.splitlines()
     if name == "README.md" and len(lines) > LINES:
         problems.append(f"{name}: {len(lines)} lines, at most {LINES}")
+    if name == "input/TUTORIAL.md" and len(text.split()) > TUTORIAL_WORDS:
+        problems.append(f"{name}: {len(text.split())} words, at most {TUTORIAL_WORDS}")
     for number, line in enumerate(lines, 1):
         table = line.startswith("|") and name != "README.md"
         if len(line) > COLUMNS and not table:
@@ -122,7 +129,7 @@ def check_tools(root, listed, problems):
 
 def check_version(root, problems):
     version = re.search(r"VERSION (\d+\.\d+\.\d+)", (root / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
-    for name, pattern in (("README.md", r'cite "trshard (\S+),'), ("input/CHANGELOG.md", r"^## (\d\S*)")):
+    for name, pattern in (("README.md", r'cite "trshard (\S+),'), ("input/CHANGELOG.md", r"^## (\d\S*)"), ("tools/python/pyproject.toml", r'^version = "(\S+)"')):
         path = root / name
         found = re.search(pattern, path.read_text(encoding="utf-8") if path.exists() else "", re.MULTILINE)
         if not found or found[1] != version:

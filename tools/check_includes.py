@@ -16,7 +16,8 @@ import sys
 # the calls of a library, and the folders that may make them
 LIBRARIES = [
     (re.compile(r"#include <hdf5\.h>"), {"io"}, "HDF5"),
-    (re.compile(r"#include <jansson\.h>"), {"spec", "plan"}, "jansson"),
+    (re.compile(r"#include <jansson\.h>"), {"spec", "plan", "serve"}, "jansson"),
+    (re.compile(r"#include <microhttpd\.h>"), {"serve"}, "libmicrohttpd"),
     (re.compile(r"#include <omp\.h>|#pragma omp"), {"compute", "cpu", "device"}, "OpenMP"),
     (re.compile(r"#include <(cuda|nccl|cublas|nvtx)"), {"gpu"}, "CUDA or NCCL"),
     (re.compile(r"\bMPI_I?(Alltoall|Reduce_scatter)[a-z_]*\("), {"comm", "dist"}, "MPI data traffic"),

@@ -28,6 +28,7 @@ import numpy as np
 
 import trsconvert
 import trsdata
+import trsmapping
 
 NUM_DENSE, NUM_SPARSE = 13, 26
 FIELDS = 1 + NUM_DENSE + NUM_SPARSE
@@ -35,6 +36,7 @@ NAMES = [f"cat_{i}" for i in range(NUM_SPARSE)]
 BUCKETS = 256  # ranges of numbers, by the first two hexadecimal digits; counting can merge one range at a time
 MERGE_ENTRIES = 1 << 22  # counting merges several ranges at once if they have fewer numbers than this
 FAN_IN = 16
+MOST_WORDS = 1 << 20  # numbers of all vocabularies that the mapping lists; of more it has only a digest
 
 
 def place_of(path, line):
@@ -136,6 +138,7 @@ def merge(work, threshold, path):
 class Hash:
     def __init__(self, rows):
         self.rows = rows
+        self.entries = [{"rows": number, "modulo": True} for number in rows]
 
     def ids(self, category, missing):
         return np.where(missing, 0, category.astype(np.int64) % np.array(self.rows))
@@ -148,6 +151,8 @@ class Vocabulary:
                 trsdata.fail(f"{path} is not a vocabulary written by this tool", 65)
             self.known = [handle[name][()] for name in NAMES]
         self.rows = [1 + len(known) for known in self.known]
+        listed = sum(self.rows) <= MOST_WORDS
+        self.entries = [{"rows": rows, "unknown": 0, "vocabulary": known.tolist() if listed else trsmapping.digest(known)} for rows, known in zip(self.rows, self.known)]
 
     def ids(self, category, missing):
         out = np.zeros(category.shape, np.int64)
@@ -165,6 +170,13 @@ def parts(source, work, vocabulary, id_type):
         yield number, len(block), {"labels": labels, "dense": dense, "values": vocabulary.ids(category, missing).astype(id_type)}
 
 
+def mapping_of(vocabulary):
+    """The mapping of the dataset. Columns have the usual names I1 ... I13 and C1 ... C26."""
+    dense = [{"name": f"I{i}", "column": f"I{i}", "log1p": True, "missing": 0.0} for i in range(1, 1 + NUM_DENSE)]
+    sparse = [{"name": name, "column": f"C{f + 1}", "kind": "integer", "base": 16, "missing": 0, **vocabulary.entries[f]} for f, name in enumerate(NAMES)]
+    return trsmapping.Mapping({"converter": "convert_criteo.py", "dense": dense, "sparse": sparse, "labels": [{"name": "label", "column": "label"}]})
+
+
 def hash_rows(words):
     try:
         rows = [trsconvert.number_of_rows(word) for word in words.split(",")]
@@ -175,6 +187,7 @@ def hash_rows(words):
     return (rows * NUM_SPARSE)[:NUM_SPARSE]
 
 
+@trsconvert.ending
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     trsconvert.add_arguments(parser, 32)
@@ -184,8 +197,8 @@ def main():
     if kind not in ("hash", "frequency", "file") or not words or (kind == "frequency" and not words.isdigit()):
         parser.error("--vocabulary must be hash:ROWS, frequency:N or file:FILE")
     trsconvert.check_arguments(parser, args, args.inputs + [words] * (kind == "file"))
-    source = trsconvert.Lines(args.inputs, max(1, int(args.block_mb * 2**20)))
-    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(args.inputs + [words] * (kind == "file")), "vocabulary": args.vocabulary, "block_mb": args.block_mb},
+    source = trsconvert.Lines(args.inputs, args.block_bytes)
+    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(args.inputs + [words] * (kind == "file")), "vocabulary": args.vocabulary, "block_bytes": args.block_bytes},
                            counted=0, runs=[], merged=False)
     if kind == "hash":
         vocabulary = Hash(hash_rows(words))
@@ -205,9 +218,9 @@ def main():
     with trsconvert.progress("convert", args.inputs) as progress:
         trsconvert.convert(parts(source, work, vocabulary, id_type), work, progress)
     trsconvert.join(work, args, lambda path: trsdata.DatasetWriter(path, NAMES, vocabulary.rows, NUM_DENSE, id_dtype=id_type, compress=args.compress),
-                    {"converted_by": f"convert_criteo.py --vocabulary {args.vocabulary}"})
+                    {"converted_by": f"convert_criteo.py --vocabulary {args.vocabulary}", trsmapping.ATTRIBUTE: mapping_of(vocabulary).text()})
     work.remove()
 
 
 if __name__ == "__main__":
-    trsconvert.run(main)
+    trspython.run(main)

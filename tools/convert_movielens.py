@@ -29,12 +29,14 @@ import numpy as np
 from trspython import tqdm
 
 import trsdata
+import trsmapping
 
 PACKAGE = "recbole==1.2.1"
 WHEEL = "recbole-1.2.1-py3-none-any.whl"
 FOLDER = "recbole/dataset_example/ml-100k/ml-100k"
 FEATURES = {"user": 944, "item": 1683, "hist": 1683, "genre": 20, "occupation": 22, "gender": 3, "zip": 1001, "title": 3001}
-NUM_DENSE = 7
+DENSE = ["age", "year", "days", "hour_sin", "hour_cos", "user_ratings", "item_ratings"]
+NUM_DENSE = len(DENSE)
 LIKED = 4.0
 HISTORY = 20
 LIMIT_S = 180  # time limit for fetching the ratings
@@ -116,7 +118,10 @@ def samples(wheel):
 
 
 def write(path, rows):
+    mapping = {"converter": "convert_movielens.py", "dense": [{"name": name} for name in DENSE],  # this tool computes all of them
+               "sparse": [{"name": name, "rows": count} for name, count in FEATURES.items()], "labels": [{"name": "liked", "column": None}]}
     with trsdata.DatasetWriter(path, FEATURES.keys(), list(FEATURES.values()), NUM_DENSE) as out:
+        out.attribute(trsmapping.ATTRIBUTE, trsmapping.Mapping(mapping).text())
         for first in range(0, len(rows), trsdata.SAMPLES_AT_ONCE):
             part = rows[first:first + trsdata.SAMPLES_AT_ONCE]
             lengths = np.array([[len(ids) for ids in row[3]] for row in part], np.int32)

@@ -10,8 +10,8 @@
 
 An INPUT is a file, or npy and npz files that have the same rows, joined by "+". The samples of all inputs are concatenated. A column may be a
 pattern (C*); its columns come in the order of the file. A name that contains a comma must be in double quotes. --sparse takes
-[NAME=]COLUMN[:ROWS], which is a feature with this name and with ids below ROWS (k, M, G). Without ROWS the ids may be any 64-bit numbers, and
-the training's -tables_id_map maps them to rows. ROWS may name an array of the npz that has a number for each column. An array with several
+[NAME=]COLUMN[:ROWS], which is a feature with this name and with ids below ROWS (k, M, G). Without ROWS, text gets a vocabulary (see below), and
+integers may be any 64-bit numbers, which the training's -tables_id_map maps to rows. ROWS may name an array of the npz that has a number for each column. An array with several
 columns becomes several features, NAME_0, NAME_1, ..., or with --bags one feature with as many ids.
 
   --mapping FILE  .yaml or .json with the options below as keys (labels, dense, sparse, weights, group, time, dense_missing, ...).
@@ -21,6 +21,10 @@ columns becomes several features, NAME_0, NAME_1, ..., or with --bags one featur
                   decimal integers, also as 7.0, unless --text or --hexadecimal names them. With ROWS an id must be below ROWS, or -1
                   (pruned). --modulo takes the remainder, which text always does. With --sparse-unknown ROW any other id becomes
                   this row: train with one row more than there are ids, and convert data for serving with the same ROWS
+  vocabulary      of text without ROWS with up to 100,000 different words, and of the columns of --vocabulary COLUMN[:MAX[:MIN_COUNT]]: the id of a
+                  value is 1 plus its place among the values by descending frequency. Values beyond MAX (100,000) or rarer than MIN_COUNT (1), and
+                  values that later data brings, have id 0. It reads the input twice. The dataset keeps the vocabulary, and --vocabulary-from DATASET
+                  converts other data with the same ids. Text with more words becomes its hash, as with --vocabulary none
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, separated by --bag-separator
   labels          from 0 to 1, or true and false. With --task-labels any finite numbers, for the losses of -tasks, and NaN if a label is missing.
                   With several labels, or with --task-labels, the labels have the names of their columns. --no-labels makes a dataset without
@@ -31,12 +35,15 @@ columns becomes several features, NAME_0, NAME_1, ..., or with --bags one featur
                   becomes --dense-missing (0; "refuse" ends with an error). A feature's missing id is left out, or becomes
                   --sparse-missing; inside a bag it is always left out
 If the tool is killed and started again with the same arguments, it continues where it stopped, and the output has the same content. Work in
-progress is in OUTPUT.parts/, which takes as much room as the output until the end. Memory does not grow with the input.
+progress is in OUTPUT.parts/, which takes as much room as the output until the end. Memory grows only with the number of different words of
+columns that may get a vocabulary.
 """
 import argparse
+import collections
 import csv
 import fnmatch
 import json
+import re
 import sys
 
 import trspython
@@ -50,22 +57,26 @@ trspython.require(*NEEDS)
 
 import numpy as np
 
+import trscolumns
 import trsconvert
 import trsdata
+import trsencode
+import trsmapping
 import trsread
 import trstable
+import trsvocabulary
+from trsencode import Values
 
-LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls", "absent")
+LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls", "absent", "vocabulary")
 ONE_COLUMN = ("weights", "group", "time")
 DEFAULTS = {**{name: [] for name in LISTS}, **dict.fromkeys(ONE_COLUMN), "dense_missing": 0.0, "sparse_missing": "empty", "sparse_unknown": None, "log1p": False,
-            "task_labels": False, "no_labels": False, "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
+            "time_unit": None, "vocabulary_from": None, "task_labels": False, "no_labels": False, "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
 LAYOUTS = {
     "dlrm": {"labels": ["y"], "dense": ["X_int"], "sparse": [{"column": "X_cat", "name": "cat", "rows": "counts"}], "log1p": True},
     "mlperf": {"labels": ["*labels"], "dense": ["*dense"], "sparse": [{"column": "[0-9]*", "name": "cat"}], "bags": ["[0-9]*"]},
 }
 KEYS = ("column", "name", "rows", "weights")
-EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}  # floats of so many bytes hold every integer below these bounds
-BOOLEANS = {b"true": 1, b"false": 0}  # words of CSV, in upper or lower case, in columns of numbers; Parquet has a boolean type
+NO_INTEGER = "; a time or group of a text file must be an integer, such as seconds since 1970 (Parquet's timestamps are taken as they are)"
 
 
 # --- the meaning of the columns ---
@@ -195,6 +206,7 @@ class Plan:
         self.table, self.first, self.meaning = table, first, {}
         self.labels = [place for word in mapping["labels"] for place in self.places(word)]
         self.dense = [place for word in mapping["dense"] for place in self.places(word, lists=True)]
+        self.dense_names = self.names_of_dense(mapping["dense"])
         self.single = {name: self.one_place(name, mapping[name]) for name in ONE_COLUMN if mapping[name] is not None}
         self.features = [feature for entry in mapping["sparse"] for feature in self.features_of(entry, mapping)]
         names = [feature["name"] for feature in self.features]
@@ -231,6 +243,14 @@ class Plan:
         """(column, place in its row) of the columns that a word means. For Parquet's lists also of each number in the list."""
         width = getattr(self.table, "width_of_lists", None) if lists else None
         return [(column, i) for column in self.named(word) for i in range(width(column) if width else self.table.columns[column])]
+
+    def names_of_dense(self, words):
+        """A name for each dense feature: its column's, with the place of a number in a list. A column that a pattern means by itself, such as *dense,
+        has the pattern's text: its own name may differ from file to file."""
+        own = {self.meaning[str(word)][0]: re.sub(r"[*?]|\[.*?\]", "", str(word)) for word in words if len(self.meaning[str(word)]) == 1 and str(word) not in self.table.columns}
+        width = collections.Counter(column for column, _ in self.dense)
+        names = [(own.get(column) or column) + (f"_{place}" if width[column] > 1 else "") for column, place in self.dense]
+        return [name if names.index(name) == i else f"{name}_{i}" for i, name in enumerate(names)]
 
     def one_place(self, name, word):
         found = self.places(word)
@@ -288,151 +308,61 @@ class Plan:
         return [int(number) for number in array.rows(0, count)]
 
 
-# --- numbers of columns ---
+# --- the mapping that the dataset carries ---
 
 
-class Values:
-    """The values of one column of a block as numbers. missing: which values are null. lengths: the bags'."""
-
-    def __init__(self, block, name, place, mapping, bag=False):
-        column = block.columns[name]
-        self.name, self.mapping, self.at = name, mapping, block.place
-        self.lengths, self.values, self.missing = column.lengths, column.values, column.missing
-        if self.lengths is None and bag:
-            if isinstance(self.values, trstable.Text) and column.width == 1:
-                self.blank_to_empty()
-                self.lengths, self.values = self.values.split(ord(mapping["bag_separator"]))
-                self.missing = None
-            else:
-                self.lengths = np.full(block.rows, column.width, np.int64)
-        elif self.lengths is None and column.width > 1:
-            self.values = self.values[place::column.width]
-            self.missing = None if self.missing is None else self.missing[place::column.width]
-        self.missing = np.zeros(len(self.values), bool) if self.missing is None else self.missing.copy()
-        if isinstance(self.values, trstable.Text):
-            self.missing |= self.values.begin == self.values.end
-            for word in mapping["nulls"]:
-                self.missing |= self.values.equal(str(word).encode())
-
-    def blank_to_empty(self):
-        """A cell that is one of --nulls has no ids."""
-        for word in self.mapping["nulls"]:
-            self.values.end = np.where(self.values.equal(str(word).encode()), self.values.begin, self.values.end)
-
-    def place(self, value):
-        """The place of a value, for messages."""
-        row = value if self.lengths is None else int(np.searchsorted(np.cumsum(self.lengths), value, "right"))
-        return f"{self.at(int(row))}, column {self.name}"
-
-    def refuse(self, wrong, what):
-        """Ends the program if a value is wrong. what: a function of the number of the first wrong value that gives the message."""
-        if np.any(wrong):
-            bad = int(np.argmax(wrong))
-            trsdata.fail(f"{self.place(bad)}: {what(bad)}", 65)
-
-    def shown(self, i):
-        if isinstance(self.values, trstable.Text):
-            return repr(self.values.bytes(i).decode("utf-8", "replace"))
-        return self.values.shown(i) if isinstance(self.values, trstable.Decimals) else str(self.values[i])
-
-    def of_list(self, place, width):
-        """One number of each list. All lists must have this many numbers; an empty list lacks all of them."""
-        if self.lengths is None or width == 1 and np.any(self.lengths > 1):
-            return self
-        empty = self.lengths == 0
-        bad = int(np.argmax(~empty & (self.lengths != width)))
-        if np.any(~empty & (self.lengths != width)):
-            trsdata.fail(f"{self.at(bad)}, column {self.name}: a list of {self.lengths[bad]} numbers, expected {width} as in the first row", 65)
-        values, missing = np.zeros(len(empty), np.asarray(self.values).dtype), np.ones(len(empty), bool)
-        values[~empty], missing[~empty] = self.values[place::width], self.missing[place::width]
-        self.values, self.missing, self.lengths = values, missing, None
-        return self
-
-    def scalar(self):
-        if self.lengths is not None:
-            trsdata.fail(f"{self.at(0)}, column {self.name}: a list, expected one value", 65)
-        return self
-
-    def unsigned(self, ids):
-        """Mask of the ids that are negative only because they are the 64 bits of a positive number."""
-        if isinstance(self.values, trstable.Decimals):
-            return self.values.large & ~self.missing
-        if isinstance(self.values, trstable.Text):
-            return (ids < 0) & (self.values.block[np.minimum(self.values.begin, len(self.values.block) - 1)] != trsconvert.MINUS)
-        return (ids < 0) & (self.values.dtype.kind == "u")
-
-    def present(self):
-        self.refuse(self.missing, lambda i: "a missing value")
-        return self
-
-    def floats(self):
-        """float64, NaN if missing; other values are finite as float32."""
-        values = self.values
-        if isinstance(values, trstable.Text):
-            matrix = np.where(self.missing[:, None], 0, values.matrix()).astype(np.uint8)
-            matrix[self.missing, 0] = ord("0")
-            self.refuse((matrix == ord("_")).any(axis=1), lambda i: f"{self.shown(i)} is not a number")
-            words = np.ascontiguousarray(matrix).view(f"S{matrix.shape[1]}")[:, 0]
-            try:
-                values = words.astype(np.float64)
-            except ValueError:
-                words = [BOOLEANS.get(word.lower(), word) for word in words]
-                self.refuse(np.array([not is_float(word) for word in words]), lambda i: f"{self.shown(i)} is not a number")
-                values = np.array(words, np.float64)
-            self.missing |= np.isnan(values)
-        if isinstance(values, trstable.Decimals):
-            values = values.numbers
-        values = np.where(self.missing, np.nan, values.astype(np.float64))
-        self.refuse(np.abs(values) > np.finfo(np.float32).max, lambda i: f"{self.shown(i)} is not finite as float32")
-        return values
-
-    def integers(self, kind):
-        """int64, 0 if missing. kind: from Plan.kind_of()."""
-        values = self.values
-        if isinstance(values, trstable.Text):
-            if kind in ("text", "typed"):
-                return np.where(self.missing, 0, trsconvert.xxhash64(values.block, values.begin, values.end))
-            return self.digits(16 if kind == "hexadecimal" else 10)
-        if kind == "text":
-            trsdata.fail(f"{self.at(0)}, column {self.name}: numbers, expected text (--text)", 65)
-        if isinstance(values, trstable.Decimals):
-            self.refuse(values.wrong & ~self.missing, lambda i: f"{self.shown(i)} is not an integer of 64 bits")
-            return np.where(self.missing, 0, values.integers)
-        if values.dtype.kind == "f":
-            bits, bound = 8 * values.dtype.itemsize, EXACT[min(8, values.dtype.itemsize)]
-            values = np.where(self.missing, 0, values.astype(np.float64))
-            self.refuse(values != np.floor(values), lambda i: f"{self.shown(i)} is not an integer")
-            self.refuse(np.abs(values) >= bound, lambda i: f"{self.shown(i)}: float{bits} does not hold every integer from {bound:.0f} on, so the id may have "
-                        "lost digits; write ids as integers")
-        return np.where(self.missing, 0, values.astype(np.uint64).view(np.int64) if values.dtype.kind == "u" else values.astype(np.int64))
-
-    def digits(self, base):
-        """Texts as integers of 64 bits, signed or not; 7.0 is read as 7."""
-        block, begin, end = self.values.block, self.values.begin, np.where(self.missing, self.values.begin, self.values.end)
-        if base == 10:  # pandas writes integers in this form if some are missing
-            end = end - 2 * ((end - begin > 2) & (block[np.maximum(end - 2, 0)] == ord(".")) & (block[np.maximum(end - 1, 0)] == ord("0")))
-        limit = 16 if base == 16 else 18
-        long = (end - begin > limit) & (base == 10)
-        hint = f" (--text {self.name} where it is text)"
-        if self.name in (self.mapping["time"], self.mapping["group"]):
-            hint = "; a time or group of a text file must be an integer, such as seconds since 1970 (Parquet's timestamps are taken as they are)"
-        numbers, _ = trsconvert.numbers_of(block, begin, np.where(long, begin, end), base, self.place, limit, hint)
-        text = trstable.Text(block, begin, end)
-        for i in np.flatnonzero(long):
-            word = text.bytes(i)
-            number = int(word) if word.removeprefix(b"-").isdigit() and len(word) <= 20 else 2**64
-            if not -2**63 <= number < 2**64:
-                self.refuse(np.arange(len(long)) == i, lambda i: f"{self.shown(i)} is not an integer of 64 bits{hint}")
-            numbers[i] = number - 2**64 if number >= 2**63 else number
-        return numbers
+def kind_of_column(plans, columns, mapping):
+    """{kind, base, unit} of a column that is one name in each table. A table whose column holds only nulls tells nothing."""
+    for plan, column in zip(plans, columns):
+        kind = plan.kind_of(column, mapping)
+        what = "text" if kind == "text" else plan.what_is(column, mapping) if kind == "typed" else "numbers"
+        if what != "null":
+            return {"kind": "text" if what == "text" else "integer", "base": 16 if kind == "hexadecimal" else 10,
+                    "unit": None if what in ("text", "numbers") else trscolumns.unit_of(what)}
+    return {"kind": "any", "base": 10, "unit": None}
 
 
-def is_float(word):
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+def sparse_entries(plans, mapping):
+    """An entry of the mapping for each sparse feature."""
+    for same in zip(*(plan.features for plan in plans)):
+        feature, rows = same[0], same[0]["rows"]
+        kind = kind_of_column(plans, [other["column"] for other in same], mapping)
+        modulo = bool(rows) and (mapping["modulo"] or kind["kind"] == "text")
+        yield {"name": feature["name"], "column": feature["column"], "place": feature["place"], "width": plans[0].table.columns[feature["column"]], **kind,
+               "bag": feature["bag"], "separator": mapping["bag_separator"], "rows": rows, "modulo": modulo,
+               "unknown": None if modulo or not rows else mapping["sparse_unknown"], "missing": mapping["sparse_missing"], "weights": feature["weights"]}
+
+
+def dense_entries(plans, mapping):
+    first = plans[0]
+    for d, ((column, place), name) in enumerate(zip(first.dense, first.dense_names)):
+        what = first.table.kinds[column] if first.table.typed else "numbers"
+        yield {"name": name, "column": column, "place": place, "width": sum(column == other for other, _ in first.dense),
+               "unit": None if what in ("text", "numbers", "null") else trscolumns.unit_of(what), "log1p": bool(mapping["log1p"]), "missing": mapping["dense_missing"]}
+
+
+def carried(plans, mapping):
+    """The mapping that the dataset carries (input/FORMAT.md, "Mapping")."""
+    first = plans[0]
+    found = {"converter": "convert_table.py", "nulls": [str(word) for word in mapping["nulls"]], "absent": mapping["absent"],
+             "dense": list(dense_entries(plans, mapping)), "sparse": list(sparse_entries(plans, mapping)),
+             "labels": [{"name": name, "column": column, "place": place} for name, (column, place) in zip(first.label_names, first.labels)]}
+    for name in ONE_COLUMN:
+        if name in first.single:
+            column, place = first.single[name]
+            found[name] = {"column": column, "place": place}
+            if name != "weights":
+                found[name] |= kind_of_column(plans, [plan.single[name][0] for plan in plans], mapping)
+    if "time" in found and mapping["time_unit"]:
+        found["time"]["unit"] = mapping["time_unit"]
+    return trsmapping.Mapping(found)
+
+
+def of_table(mapping, plan):
+    """The dense and sparse entries with this table's columns."""
+    dense = [dict(entry, column=column, place=place) for entry, (column, place) in zip(mapping.dense, plan.dense)]
+    sparse = [dict(entry, **{key: feature[key] for key in ("column", "place", "bag", "weights")}) for entry, feature in zip(mapping.sparse, plan.features)]
+    return dense, sparse
 
 
 # --- the samples of a block ---
@@ -441,7 +371,7 @@ def is_float(word):
 def labels_of(block, plan, mapping):
     columns = []
     for column, place in plan.labels:
-        value = Values(block, column, place, mapping).scalar()
+        value = Values(block, column, place, mapping["nulls"]).scalar()
         numbers = value.floats()
         if not mapping["task_labels"]:
             value.present().refuse((numbers < 0) | (numbers > 1), lambda i, value=value: f"{value.shown(i)}, expected a label from 0 to 1 (or --task-labels)")
@@ -451,91 +381,73 @@ def labels_of(block, plan, mapping):
     return np.stack(columns, axis=1) if len(columns) > 1 or mapping["task_labels"] else columns[0]
 
 
-def dense_of(block, plan, mapping, state):
-    if not plan.dense:
-        return None
-    out = np.empty((block.rows, len(plan.dense)), np.float32)
-    for d, (column, place) in enumerate(plan.dense):
-        value = Values(block, column, place, mapping).of_list(place, sum(column == other for other, _ in plan.dense)).scalar()
-        numbers = value.floats()
-        if mapping["dense_missing"] == "refuse":
-            value.present()
-        if mapping["log1p"]:
-            numbers = np.log1p(np.maximum(numbers, 0))
-        state["dense_missing"] += int(value.missing.sum())
-        out[:, d] = np.where(value.missing, mapping["dense_missing"], numbers)
-    return out
-
-
-def ids_of(block, feature, mapping):
-    """For one feature: lengths [n], ids, weights or None, the number of ids of 2^63 and above that keep their bits, and the number of unknown ids."""
-    value = Values(block, feature["column"], feature["place"], mapping, feature["bag"])
-    ids = value.integers(feature["kind"])
-    rows, unknown = feature["rows"], 0
-    hashed = isinstance(value.values, trstable.Text) and feature["kind"] in ("text", "typed")
-    unsigned = value.unsigned(ids) & ~np.bool_(hashed)
-    if rows and (mapping["modulo"] or hashed):
-        ids = np.where(unsigned, (ids.view(np.uint64) % np.uint64(rows)).view(np.int64), ids % rows)
-    elif rows:
-        outside = ((ids < -1) | (ids >= rows) | unsigned) & ~value.missing
-        if mapping["sparse_unknown"] is not None:
-            ids, unknown, outside = np.where(outside, mapping["sparse_unknown"], ids), int(outside.sum()), False
-        value.refuse(outside, lambda i: f"id {int(ids[i]) + 2**64 * int(unsigned[i])}, expected -1 to {rows - 1} (or --modulo, --sparse-unknown)")
-    weights = weights_of(block, feature, mapping, value) if feature["weights"] else None
-    lengths, keep = value.lengths, ~value.missing
-    if lengths is None and mapping["sparse_missing"] != "empty":
-        ids, keep = np.where(value.missing, mapping["sparse_missing"], ids), np.ones(len(ids), bool)
-        lengths = np.ones(block.rows, np.int64)
-    elif lengths is None:
-        lengths = keep.astype(np.int64)
-    elif not keep.all():
-        lengths = np.bincount(np.repeat(np.arange(block.rows), lengths)[keep], minlength=block.rows)
-    return lengths, ids[keep], None if weights is None else weights[keep], 0 if rows else int(unsigned.sum()), unknown
-
-
-def weights_of(block, feature, mapping, ids):
-    """A weight for each id, also for missing ids."""
-    value = Values(block, feature["weights"], feature["place"], mapping, feature["bag"])
-    numbers = value.floats()
-    if (value.lengths is None) != (ids.lengths is None) or len(numbers) != len(ids.values) or (ids.lengths is not None and np.any(value.lengths != ids.lengths)):
-        row = 0 if value.lengths is None or ids.lengths is None else int(np.argmax(value.lengths != ids.lengths))
-        trsdata.fail(f"{block.place(row)}: the columns {feature['column']} and {feature['weights']} have bags of different lengths", 65)
-    value.refuse(np.isnan(numbers) & ~ids.missing, lambda i: "a missing value")
-    return np.where(np.isnan(numbers), 1, numbers).astype(np.float32)
-
-
-def arrays_of(block, plan, mapping, id_type, state):
-    """The arrays of a block, as DatasetWriter.append() takes them."""
-    arrays = {"labels": labels_of(block, plan, mapping), "dense": dense_of(block, plan, mapping, state)}
-    features = [ids_of(block, feature, mapping) for feature in plan.features]
-    lengths = np.stack([part[0] for part in features], axis=1).astype(np.int32)
-    state["large_ids"] += sum(part[3] for part in features)
-    state["unknown_ids"] += sum(part[4] for part in features)
-    arrays.update(lengths=lengths, values=trsdata.interleave(lengths, [part[1] for part in features]).astype(id_type))
-    if any(feature["weights"] for feature in plan.features):
-        arrays["weights"] = trsdata.interleave(lengths, [np.ones(len(ids), np.float32) if weights is None else weights for _, ids, weights, *_ in features])
+def arrays_of(block, plan, mapping, entries, id_type, state, distinct):
+    """The arrays of a block, as DatasetWriter.append() takes them. entries: the mapping that the dataset carries. distinct: notes words that share
+    rows."""
+    dense, sparse = of_table(entries, plan)
+    columns = [trsencode.dense_of(block, entry, entries.nulls) for entry in dense]
+    arrays = {"labels": labels_of(block, plan, mapping), "dense": np.stack([column for column, _ in columns], axis=1) if columns else None}
+    features = [trsencode.ids_of(block, entry, entries.nulls, entries.vocabulary(entry["name"])) for entry in sparse]
+    lengths = np.stack([part.lengths for part in features], axis=1).astype(np.int32)
+    state["dense_missing"] += sum(missing for _, missing in columns)
+    state["large_ids"] += sum(part.large for part in features)
+    state["unknown_ids"] += sum(part.unknown for part, entry in zip(features, sparse) if "vocabulary" not in entry)
+    for part, entry in zip(features, sparse):
+        if "vocabulary" in entry:
+            state["unknown_words"][entry["name"]] = state["unknown_words"].get(entry["name"], 0) + part.unknown
+        elif part.hashes is not None and entry["rows"]:
+            distinct.add(entry["name"], part.hashes)
+    arrays.update(lengths=lengths, values=trsdata.interleave(lengths, [part.values for part in features]).astype(id_type))
+    if any(entry["weights"] for entry in sparse):
+        arrays["weights"] = trsdata.interleave(lengths, [np.ones(len(part.values), np.float32) if part.weights is None else part.weights for part in features])
     if "weights" in plan.single:
-        value = Values(block, *plan.single["weights"], mapping).scalar()
+        value = Values(block, *plan.single["weights"], entries.nulls).scalar()
         numbers = value.floats()
         value.present().refuse(numbers < 0, lambda i: f"{value.shown(i)}, expected a weight that is not negative")
         arrays["sample_weights"] = numbers.astype(np.float32)
     for name in ("group", "time"):
         if name in plan.single:
             column, place = plan.single[name]
-            value = Values(block, column, place, mapping).scalar()
-            arrays[name] = value.present().integers(plan.kind_of(column, mapping))
+            kind = entries.root[name]
+            value = Values(block, column, place, entries.nulls).scalar()
+            arrays[name] = value.present().integers(kind["kind"], kind["base"], NO_INTEGER)
     return arrays
 
 
-def parts(tables, plans, mapping, id_type, work):
+def parts(tables, plans, mapping, entries, id_type, work, distinct):
     """Converts all tables, one part per block."""
     done, number = work.state["converted"], 0
     for table, plan in zip(tables, plans):
         first = number
         for size, block in table.blocks(max(0, done - first), plan.wanted):
             if block is not None:
-                yield number, size, arrays_of(block, plan, mapping, id_type, work.state)
+                arrays = arrays_of(block, plan, mapping, entries, id_type, work.state, distinct)
+                distinct.save()
+                yield number, size, arrays
             number += 1
+
+
+def give_vocabularies(tables, plans, entries, mapping, known, work, files):
+    """Count the values of features that get a vocabulary, and let their entries have it. Without the option, a feature with too many words keeps
+    its hash. known: the entries of --vocabulary-from, or None."""
+    chosen = trsvocabulary.wanted(mapping["vocabulary"], entries, matches, known)
+    pairs = [(table, of_table(entries, plan)[1]) for table, plan in zip(tables, plans)]
+    with trsconvert.progress("count", files) as bar:
+        found = trsvocabulary.kept(work, chosen, lambda: trsvocabulary.counted(pairs, chosen, entries.nulls, bar))
+    for f, entry in enumerate(entries.sparse):
+        values = found.get(entry["name"])
+        if known and entry["name"] in known:
+            trsvocabulary.check_known(entry, known[entry["name"]], mapping["vocabulary_from"])
+            values = known[entry["name"]]["vocabulary"]
+        if values is None:
+            if entry["name"] in chosen:
+                print(f"{entry['name']}: more than {trsvocabulary.MOST_WORDS:,} words, so its ids are 64-bit hashes (--vocabulary {entry['column']}:MAX keeps the most frequent)")
+            continue
+        trsvocabulary.take(entry, values)
+        if entry["missing"] != "empty" and not -1 <= entry["missing"] < entry["rows"]:
+            trsdata.fail(f"--sparse-missing {entry['missing']}: feature {entry['name']} has {entry['rows']} rows", 64)
+        for plan in plans:
+            plan.features[f]["rows"] = entry["rows"]
 
 
 def check_alike(plans, mapping):
@@ -585,6 +497,9 @@ def arguments():
     parser.add_argument("--dense-missing", metavar="NUMBER|refuse", help="(default: 0)")
     parser.add_argument("--sparse-missing", metavar="ID|empty", help="(default: empty)")
     parser.add_argument("--sparse-unknown", metavar="ROW", help="the row of ids that do not lie below ROWS (default: they are errors)")
+    parser.add_argument("--vocabulary", metavar="LIST", help="COLUMN[:MAX[:MIN_COUNT]] of each column with a vocabulary, or none; see above")
+    parser.add_argument("--vocabulary-from", metavar="FILE", help="a dataset or checkpoint whose vocabularies these data get")
+    parser.add_argument("--time-unit", choices=trscolumns.UNITS, help="the unit of --time, for the mapping (default: that of the type of Parquet)")
     parser.add_argument("--task-labels", action="store_true", default=None, help="labels are those of -tasks: any numbers, or missing")
     parser.add_argument("--no-labels", action="store_true", default=None, help="no labels: for -task predict alone; those of a mapping file are left out")
     parser.add_argument("--log1p", action="store_true", default=None, help="dense features x become log(1 + max(x, 0)), as convert_criteo.py does")
@@ -595,23 +510,31 @@ def arguments():
     return parser, parser.parse_args()
 
 
+@trsconvert.ending
 def main():
     parser, args = arguments()
     files = [path for source in args.inputs for path in trstable.paths_of(source)]
     trsconvert.check_arguments(parser, args, files)
     mapping = mapping_of(args)
-    tables = [trstable.table(source, max(1, int(args.block_mb * 2**20)), mapping["delimiter"], not mapping["no_quotes"]) for source in args.inputs]
+    tables = [trstable.table(source, args.block_bytes, mapping["delimiter"], not mapping["no_quotes"]) for source in args.inputs]
     tables = trstable.completed(tables, mapping["absent"], lambda column: matches(column, mapping["text"]))
     plan = Plan(tables[0], mapping)
     plans = [plan] + [Plan(table, mapping, plan) for table in tables[1:]]
     check_alike(plans, mapping)
-    rows = [feature["rows"] for feature in plan.features]
-    id_type = id_type_of(plans)
-    if id_type == np.uint64 and mapping["sparse_missing"] != "empty" and mapping["sparse_missing"] < 0:
-        trsdata.fail(f"--sparse-missing {mapping['sparse_missing']}: the ids are uint64, expected a number that is not negative", 64)
-    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0, large_ids=0, unknown_ids=0)
+    entries = carried(plans, mapping)
+    known = trsvocabulary.known(mapping["vocabulary_from"]) if mapping["vocabulary_from"] else None
+    settings = {"inputs": trsconvert.identity(files + [mapping["vocabulary_from"]] * (known is not None)), "mapping": mapping, "block_bytes": args.block_bytes}
+    work = trsconvert.Work(args.output + ".parts", settings, dense_missing=0, large_ids=0, unknown_ids=0, unknown_words={}, counted=False)
+    with work.removed_if_wrong():
+        give_vocabularies(tables, plans, entries, mapping, known, work, files)
+        id_type = id_type_of(plans)
+        if id_type == np.uint64 and mapping["sparse_missing"] != "empty" and mapping["sparse_missing"] < 0:
+            trsdata.fail(f"--sparse-missing {mapping['sparse_missing']}: the ids are uint64, expected a number that is not negative", 64)
+    rows = [entry["rows"] for entry in entries.sparse]
+    distinct = trsvocabulary.Distinct(work)
     with work.removed_if_wrong(), trsconvert.progress("convert", files) as progress:
-        trsconvert.convert(parts(tables, plans, mapping, id_type, work), work, progress)
+        trsconvert.convert(parts(tables, plans, mapping, entries, id_type, work, distinct), work, progress)
+    shared = list(distinct.tell(entries.sparse))
 
     named = len(plan.labels) != 1 or mapping["task_labels"]
 
@@ -621,9 +544,14 @@ def main():
                                      "group" in plan.single, "time" in plan.single)
 
     with work.removed_if_wrong():
-        trsconvert.join(work, args, writer, {"converted_by": "convert_table.py"})
+        trsconvert.join(work, args, writer, {"converted_by": "convert_table.py", trsmapping.ATTRIBUTE: entries.text()})
     if work.state["dense_missing"]:
         print(f"{work.state['dense_missing']:,} missing dense values became {mapping['dense_missing']:g}")
+    for line in shared:
+        print(line)
+    for entry in entries.sparse:
+        if "vocabulary" in entry:
+            print(trsvocabulary.told(entry, work.state["unknown_words"].get(entry["name"], 0)))
     if work.state["unknown_ids"]:
         print(f"{trsread.counted(work.state['unknown_ids'], 'unknown id')} became {mapping['sparse_unknown']}")
     for name, word in mapping["absent"].items():
@@ -637,4 +565,4 @@ def main():
 
 
 if __name__ == "__main__":
-    trsconvert.run(main)
+    trspython.run(main)

@@ -17,7 +17,7 @@ rates; -plan_report shows the hit rates of a plan's caches. Counts are exact for
 tables ids share counters by a hash: distinct ids are then an estimate (linear counting), and frequencies are upper bounds.
 Large caches are simulated on a sample of their sets.
 
-Exit status: 0; 64 for wrong options, 65 for wrong data, 66 without a file, 73 if the output cannot be written, 74 if its disk is full.
+Exit status: 0; 2 for wrong usage, 64 for wrong options, 65 for wrong data, 66 without a file, 73 if the output cannot be written, 74 if its disk is full.
 """
 import argparse
 import errno
@@ -33,8 +33,10 @@ import numpy as np
 from trspython import tqdm
 
 import trscache
+import trscolumns
 import trsdata
 import trsfile
+import trsmapping
 import trsoptions
 from trsread import counted
 
@@ -224,7 +226,7 @@ class Table:
         return np.array([0.0, *self.load_factors]), np.maximum.accumulate([0.0, *rates])
 
     def hit_rate(self, load_factor):
-        """Hit rate of a cache that has at least one set, as in a run; computed from the histogram as the planner does (src/plan/cache_stats.c)."""
+        """Hit rate of a cache that has at least one set, as in a run; computed from the histogram as the planner does (src/plan/cost/cache_stats.c)."""
         parts = np.searchsorted(np.linspace(0, self.rows, self.bins + 1), max(load_factor * self.rows - 1, 0), side="right")
         return float(self.histogram()[:parts].sum() / COUNTS)
 
@@ -276,6 +278,19 @@ def show(tables, samples):
             of_table += [f"{table.hit_rate(r):.1%}" for r in SHOWN] if table.rows else ["-"] * len(SHOWN)
             lines.append(line + (of_table if i == 0 else [""] * len(of_table)))
     print("\n".join(trsdata.table(lines, left=(0, 1))))
+
+
+def shared_rows(dataset, tables):
+    """Lines about hashed text whose words share rows (tools/convert_table.py counted them)."""
+    for path in dataset.paths:
+        try:
+            with dataset.open(path) as h:
+                mapping = trsmapping.of_handle(h, path)
+        except trscolumns.Refused as problem:
+            trsdata.fail(problem, problem.code)
+        for entry in mapping.sparse if mapping else ():
+            if trsmapping.shared_rows(entry) and any(entry["name"] in table.feature_names for table in tables):
+                yield f"{entry['name']}: {trsmapping.shared_rows(entry)}" + (f" ({path})" if len(dataset.paths) > 1 else "")
 
 
 def option_text(args, tables, samples):
@@ -365,6 +380,8 @@ def main():
     tables = tables_of(args, dataset)
     samples = read(args, dataset, tables)
     show(tables, samples)
+    for line in shared_rows(dataset, tables):
+        print(line)
     if args.output:
         write(args.output, option_text(args, tables, samples))
         print("wrote", args.output)

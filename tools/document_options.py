@@ -86,7 +86,7 @@ def read_help(binary):
 
 
 def roff(text):
-    return re.sub(r"^([.'])", r"\\&\1", text.replace("\\", "\\e").replace("-", "\\-"))
+    return re.sub(r"^([.'])", r"\\&\1", text.replace("\\", "\\e").replace("-", "\\-"), flags=re.MULTILINE)
 
 
 EXIT_CODES = (("0", "done"), ("64", "bad option"), ("65", "bad data"), ("66", "input missing"), ("69", "device or MPI feature missing"),
@@ -154,7 +154,7 @@ REFERENCE = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
 
 `tools/document_options.py build/trshard --reference input/OPTIONS.md` makes this page from what
 `trshard -help` prints. A test fails where the page and the program differ.
-[README.md](README.md#option-files) says how options go into files.
+[MODELS.md](MODELS.md#option-files) says how options go into files.
 
 A `<bool>` is true, false, 1, 0, yes, no, on or off; the option alone is true. A comma, as in
 `<int,..>`, means a list with commas between its values; a value with a comma is in double quotes,

@@ -33,10 +33,11 @@ over_arch:
 
 The line of a weight renames its states, too.
 
---to onnx writes the whole model for servers. It refuses models with -tasks, -interaction two_tower, sequences pooled by gru, din or
-transformer, layer norm, or an activation other than relu, sigmoid and tanh. The first input is dense float [batch, num_dense], with the
-training's columns of -data_dense if it had this option. Each feature F has the inputs F.ids [ids] and F.offsets [batch + 1], int64, and
-F.weights [ids] if its table is weighted. The output is predictions float [batch]. Tables of 2 GiB and more are in OUT.data.
+--to onnx writes the whole model for servers. It refuses models with -interaction two_tower, sequences pooled by gru, din or transformer,
+layer norm, or an activation other than relu, sigmoid and tanh. The first input is dense float [batch, num_dense], with the training's
+columns of -data_dense if it had this option. Each feature F has the inputs F.ids [ids] and F.offsets [batch + 1], int64, and F.weights
+[ids] if its table is weighted. The output is predictions float [batch]; with several tasks or classes it is predictions.T for each task T,
+[batch] or [batch, classes]. Tables of 2 GiB and more are in OUT.data.
 
 A table with id_map zch keeps its ids: TorchRec's ManagedCollisionEmbeddingBagCollection has them as _mch_sorted_raw_ids, ..._mapping,
 _mch_counts, _mch_last_access_iter, _output_segments_tensor and _current_iter_tensor. They go with the weights, and
@@ -57,7 +58,7 @@ over arch, or tensors that are in the source's description but not in the source
 A name that begins with embedding/ or dense/ is a path itself. Tables keep their type (fp32, fp16, bf16). All other tensors become float32,
 which rounds only float64. Memory does not grow with the tables; dcp --from needs temporary space for the largest tensor.
 
-Exit status: 0; 64 a bad option or key map; 65 the source has wrong content; 66 the source cannot be read; 69 torch is missing;
+Exit status: 0; 2 wrong usage; 64 a bad option or key map; 65 the source has wrong content; 66 the source cannot be read; 69 torch is missing;
 73 the output exists already; 74 it cannot be written.
 """
 import argparse
@@ -74,7 +75,6 @@ NEEDS_TORCH = re.search(r"--(to|from)[ =]torch\b|--to[ =]dcp\b", " ".join(sys.ar
 trspython.require("h5py", "numpy", *(["torch"] if NEEDS_TORCH else []))
 
 import numpy as np
-from trspython import tqdm
 
 import trscheckpoint
 import trscrossnet
@@ -251,10 +251,6 @@ class KeyMap:
         return f"{weight.rpartition('/')[0]}/{'momentum1' if state == 'sum' else state}"  # torch's AdaGrad of a data_parallel table: sum
 
 
-def bar(tensors, what):
-    return tqdm(total=sum(tensor.bytes for tensor in tensors.values()), desc=what, unit="B", unit_scale=True, disable=not sys.stderr.isatty())
-
-
 def counted(tensor, progress):
     def blocks():
         for block in tensor.blocks():
@@ -295,11 +291,6 @@ def write_out(path, writer):
         shutil.rmtree(work, ignore_errors=True)
 
 
-def verify(checkpoint):
-    with bar(checkpoint.tensors, "verify") as progress:
-        checkpoint.verify(progress.update)
-
-
 def export_onnx(args):
     """The model's tensors of which an ONNX file was written."""
     with trscheckpoint.opened(args.source) as checkpoint:
@@ -307,9 +298,9 @@ def export_onnx(args):
         data = args.out + ".data"
         if trsonnx.needs_data_file(graph) and os.path.lexists(data) and not args.force:
             trsdata.fail(f"{data} exists: --force replaces it", 73)
-        verify(checkpoint)
+        trscheckpoint.verify(checkpoint)
         tensors = {path: tensor for path, tensor in graph.tensors.items() if path in checkpoint.tensors}
-        with bar(tensors, "write") as progress:
+        with trscheckpoint.bar("write", tensors) as progress:
             graph.tensors.update((path, counted(tensor, progress.update)) for path, tensor in tensors.items())
             write_out(args.out, lambda path: trsonnx.write(path, graph, os.path.basename(args.out)))
     return tensors
@@ -352,8 +343,8 @@ def make_dynamic(args):
         except ValueError as error:
             trsdata.fail(f"{args.source}: {error}", 64)
         tensors, attributes = trsdynamic.convert(checkpoint, args.ids, lambda text: print(f"{args.source}: {text}", file=sys.stderr))
-        verify(checkpoint)
-        with bar(tensors, "write") as progress:
+        trscheckpoint.verify(checkpoint)
+        with trscheckpoint.bar("write", tensors) as progress:
             trscheckpoint.write(args.out, {path: tensors[path] for path in sorted(tensors)}, attributes, checkpoint.of_tensors, lambda path: "/" + path, progress.update)
     return tensors
 
@@ -365,9 +356,9 @@ def export(args, names):
         return export_onnx(args)
     with trscheckpoint.opened(args.source) as checkpoint:
         tensors, about = named_tensors(checkpoint, names, args.states)
-        verify(checkpoint)
+        trscheckpoint.verify(checkpoint)
         description = json.dumps({"attributes": checkpoint.attributes, "tensors": about})
-        with bar(tensors, "write") as progress:
+        with trscheckpoint.bar("write", tensors) as progress:
             written = {name: counted(tensor, progress.update) for name, tensor in tensors.items()}
             write_out(os.path.realpath(args.out), lambda path: trsformats.WRITERS[args.to](path, written, description))
     return tensors
@@ -566,7 +557,7 @@ def bring(args, names):
             as_floats(tensors, name)
             trscheckpoint.check_model(tensors, name)
             ordered = {path: tensors[path] for path in sorted(tensors)}
-            with bar(ordered, "write") as progress:
+            with trscheckpoint.bar("write", ordered) as progress:
                 of_tensors = {path: was["attributes"] for path, was in about.items()} | cuts
                 trscheckpoint.write(args.output, ordered, attributes, of_tensors, name, progress.update)
             if part:

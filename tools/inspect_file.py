@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shows the content of a trshard file (a dataset, a checkpoint, or the results of a run), and checks that it is consistent.
+"""Shows the content of a trshard file (a dataset, a checkpoint, a delta, or the results of a run), and checks that it is consistent.
 
   inspect_file.py data/ml100k_train.h5           sizes and statistics of each feature
   inspect_file.py --check data/ml100k_train.h5   also reads the whole file: offsets, ids, labels, NaN
@@ -25,8 +25,11 @@ import numpy as np
 from trspython import tqdm
 
 import trscheckpoint
+import trscolumns
 import trsdata
+import trsdelta
 import trsids
+import trsmapping
 import trsoptions
 from trsread import counted, measured
 
@@ -46,6 +49,23 @@ def columns(header, rows):
     print("\n".join("  " + line for line in trsdata.table([header] + rows, left=[0])))
 
 
+def mapping(handle, num_dense=None, features=()):
+    """Prints the mapping of a file. Returns the errors in it. num_dense, features: those of a dataset; the features are then printed one by one."""
+    try:
+        found = trsmapping.of_handle(handle, handle.filename)
+    except trscolumns.Refused as problem:
+        return [str(problem)]
+    if found is None:
+        return []
+    print(trspython.shown(f"  mapping of {found.root.get('converter', 'another program')}: {counted(len(found.dense), 'dense feature')}, {counted(len(found.sparse), 'sparse feature')}"))
+    if num_dense is None:
+        return []
+    for line in trsmapping.lines_of(found):
+        print("    " + trspython.shown(line))
+    unknown = [entry["name"] for entry in found.sparse if trspython.shown(entry["name"]) not in features]
+    return [f"the mapping has {len(found.dense)} dense features, /dense has {num_dense}"] * (len(found.dense) != num_dense) + [f"the mapping has a feature {name}, /sparse has none" for name in unknown]
+
+
 class Dataset:
     """Prints a dataset; problems collects the errors in it."""
 
@@ -61,6 +81,7 @@ class Dataset:
         for key in ("planted_loss", "generated_by", "converted_by"):
             if key in handle.attrs:
                 print(f"  {key}: {trspython.shown(trsdata.text(handle.attrs[key]))}")
+        self.problems += mapping(handle, num_dense, names)
         if len(set(names)) < len(names) or "" in names:
             self.problems.append(f"/sparse has the features {', '.join(names)}, expected different names that are not empty")
         for kinds, expected, parts in (("iu", "integers", ("sparse/values", "sparse/lengths", "sparse/offsets")),
@@ -183,13 +204,11 @@ def tensors(group):
     return found
 
 
-def checksums(path):
-    """Prints the result of a checkpoint's checksums."""
+def checksums(path, opened=lambda path: trscheckpoint.opened(path, quantised=True)):
+    """Prints the result of the checksums of a checkpoint or a delta."""
     try:
-        with trscheckpoint.opened(path, quantised=True) as found:
-            total = sum(tensor.bytes for tensor in found.tensors.values())
-            with tqdm(total=total, desc="checksums", unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as progress:
-                found.verify(progress.update)
+        with opened(path) as found:
+            trscheckpoint.verify(found)
     except trscheckpoint.FormatError as problem:
         return [str(problem)]
     if not trscheckpoint.Hash.available():
@@ -197,10 +216,30 @@ def checksums(path):
     return []
 
 
-def checkpoint(handle, check):
-    problems, rows = checksums(handle.filename) if check else [], []
-    attributes = {name: trsdata.text(handle.attrs[name]) for name in ("step", "epoch", "samples_seen") if name in handle.attrs}
-    print("  " + ", ".join(f"{name} {value}" for name, value in attributes.items()))
+def place(handle):
+    """Prints the file's place in a chain of deltas, and for a training that follows a folder, its place
+    in the stream."""
+    of = {name: trspython.shown(trsdata.text(value)) for name, value in handle.attrs.items() if name.startswith("delta_")}
+    if "delta_previous" in of:
+        what = "forgets rows after delta" if "delta_forget" in of else "delta"
+        print(f"  {what} {of.get('delta_number')} of the chain of {of.get('delta_base')}, from step {of.get('delta_from_step')} on, after file {of['delta_previous']}")
+    elif "delta_base" in of:
+        print(f"  contains delta {of.get('delta_number')} of the chain of {of['delta_base']}, file {of.get('delta_id')} of step {of.get('delta_step')}")
+    if "increment_previous" in handle.attrs:
+        of = {name: trspython.shown(trsdata.text(value)) for name, value in handle.attrs.items() if name.startswith("increment_")}
+        print(f"  increment {of.get('increment_number')} of the full checkpoint after step {of.get('increment_base_step')}, from step {of.get('increment_from_step')} on, "
+              f"after file {of['increment_previous']}")
+    if handle.attrs.get("weights_only"):
+        print("  weights only: tools/apply_delta.py made this file")
+    if "follow_samples" in handle.attrs:
+        taken, samples = handle.attrs["follow_samples"]
+        print(f"  follows a folder: {taken:,} of {samples:,} samples of {trsdata.text(handle.attrs['follow_file']) or '-data_train'} taken, "
+              f"{handle.attrs['follow_position']:,} of the stream")
+
+
+def show_tensors(handle, problems):
+    """Prints all tensors. Returns the rows that it has printed."""
+    rows = []
     for name, tensor in tensors(handle):
         if name.startswith("checksums/"):
             continue
@@ -218,9 +257,34 @@ def checkpoint(handle, check):
             problems.append(f"/{name} is not finite")
     columns(["tensor", "type", "shape", "size", "least", "greatest", "norm"], rows)
     print("  with checksums" if "checksums" in handle else "  without checksums")
+    return rows
+
+
+def delta(handle, check):
+    is_increment = trsdata.text(handle.attrs.get("format", "")) == trsdelta.INCREMENT[0]
+    problems = checksums(handle.filename, trsdelta.opened_increment if is_increment else trsdelta.opened) if check else []
+    print(f"  step {trsdata.text(handle.attrs.get('step', '?'))}")
+    place(handle)
+    show_tensors(handle, problems)
+    for name, _ in tensors(handle):
+        if name.startswith("embedding/") and name.endswith("/delta/rows"):
+            table = name[len("embedding/"):-len("/delta/rows")]
+            of = handle[f"embedding/{table}/delta"]
+            total, lost = of["rows"].attrs.get("num_embeddings", 0), of["lost"].shape[0] if "lost" in of else 0
+            print(trspython.shown(f"  table {table}: {counted(of['rows'].shape[0], 'row')} of {total:,}" + (f", {counted(lost, 'id')} without a row now" if lost else "")))
+    model(handle)
+    return problems
+
+
+def checkpoint(handle, check):
+    problems = checksums(handle.filename) if check else []
+    attributes = {name: trsdata.text(handle.attrs[name]) for name in ("step", "epoch", "samples_seen") if name in handle.attrs}
+    print("  " + ", ".join(f"{name} {value}" for name, value in attributes.items()))
+    place(handle)
+    rows = show_tensors(handle, problems)
     tables = {}  # each table's tensors by name; a table's name may have slashes
     for name, *_ in rows:
-        if name.startswith("embedding/") and not trsids.part(name):
+        if name.startswith("embedding/") and not trsids.part(name) and not trscheckpoint.OPEN_CHANGES.fullmatch(name):
             tables.setdefault(os.path.dirname(name[len("embedding/"):]), set()).add(os.path.basename(name))
     for table, names in tables.items():
         if "weight_quantised" in names:
@@ -231,6 +295,7 @@ def checkpoint(handle, check):
         problems += directory(handle, table)
     if "plan" in handle.attrs:
         plan(handle.attrs["plan"])
+    problems += mapping(handle)
     model(handle)
     return problems
 
@@ -347,6 +412,7 @@ def run(handle):
             print(f"  {counted(len(p), 'prediction')}{of}, mean {p.mean():.4f}" if len(p) else f"  no prediction{of}")
             if p.size and not (np.all(np.isfinite(p)) if tasks else p.min() >= 0 and p.max() <= 1):
                 problems.append(f"/predictions{'/' + name if tasks else ''} " + ("are not finite" if tasks else "leave [0, 1]"))
+    problems += mapping(handle)
     for name, item in tensors(handle["embeddings"]) if "embeddings" in handle else ():
         print(f"  embeddings of {name}: {item.shape[0]:,} x {item.shape[1]}")
     return problems
@@ -376,6 +442,8 @@ def main():
                     problems = Dataset(handle, args.check).problems
                 elif kind == "trshard-checkpoint":
                     problems = checkpoint(handle, args.check)
+                elif kind in (trsdelta.FORMAT, trsdelta.INCREMENT[0]):
+                    problems = delta(handle, args.check)
                 elif kind == "trshard-run":
                     problems = run(handle)
                 else:

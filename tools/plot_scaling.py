@@ -46,27 +46,22 @@ def load(paths):
     return {study: {ranks: statistics.median(speeds) for ranks, speeds in sorted(points.items())} for study, points in rows.items()}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("csv", nargs="+")
-    parser.add_argument("--output", default="scaling.png", metavar="PNG", help="(default: %(default)s)")
-    args = parser.parse_args()
-    trsfile.check(parser, {"--output": args.output}, args.csv)
-    studies = load(args.csv)
-    if not studies:
-        trsdata.fail("no rows")
+def rows_of(studies):
+    """[(study, ranks, samples/s, speed-up, efficiency)], both relative to the study's smallest number of ranks."""
+    rows = []
+    for study, points in sorted(studies.items()):
+        least = min(points)
+        rows += [(study, ranks, speed, speed / points[least], speed / points[least] * least / ranks) for ranks, speed in points.items()]
+    return rows
+
+
+def draw(studies):
     figure, (speed, efficiency) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-    print(f"{'study':8}{'ranks':>7}{'samples/s':>14}{'speed-up':>10}{'efficiency':>12}")
     ranks_shown = sorted({ranks for points in studies.values() for ranks in points})
     speed.plot(ranks_shown, [ranks / ranks_shown[0] for ranks in ranks_shown], color="0.6", linestyle="--", label="ideal")
     for study, points in sorted(studies.items()):
-        ranks = list(points)
-        base = points[ranks[0]]
-        gain = [points[r] / base for r in ranks]
-        share = [g * ranks[0] / r for g, r in zip(gain, ranks)]
-        for r, g, e in zip(ranks, gain, share):
-            print(f"{study:8}{r:7}{points[r]:14,.0f}{g:10.2f}{e:12.1%}")
-        style = {"color": COLOURS.get(study), "marker": "o", "label": f"{study} ({base:,.0f} samples/s on {ranks[0]})"}
+        _, ranks, speeds, gain, share = zip(*rows_of({study: points}))
+        style = {"color": COLOURS.get(study), "marker": "o", "label": f"{study} ({speeds[0]:,.0f} samples/s on {ranks[0]})", "gid": study}
         speed.plot(ranks, gain, **style)
         efficiency.plot(ranks, share, **style)
     efficiency.axhline(1, color="0.6", linestyle="--")
@@ -83,8 +78,23 @@ def main():
     speed.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     efficiency.set_ylim(0, max(1.1, efficiency.get_ylim()[1]))
     efficiency.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    return figure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", nargs="+")
+    parser.add_argument("--output", default="scaling.png", metavar="PNG", help="(default: %(default)s)")
+    args = parser.parse_args()
+    trsfile.check(parser, {"--output": args.output}, args.csv)
+    studies = load(args.csv)
+    if not studies:
+        trsdata.fail("no rows")
+    print(f"{'study':8}{'ranks':>7}{'samples/s':>14}{'speed-up':>10}{'efficiency':>12}")
+    for study, ranks, speed, gain, share in rows_of(studies):
+        print(f"{study:8}{ranks:7}{speed:14,.0f}{gain:10.2f}{share:12.1%}")
     os.makedirs(os.path.dirname(os.path.abspath(args.output)), exist_ok=True)
-    trsfile.picture(figure, args.output, dpi=130)
+    trsfile.picture(draw(studies), args.output, dpi=130)
     print("wrote", args.output)
 
 

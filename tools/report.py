@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes one HTML page about a run or a plan: summary, curves, stages, memory, plan and configuration.
+"""Writes one HTML page about a run, several runs, a plan, a sweep or a scaling study, or shows it while training goes on.
 
-  report.py run.h5 -o report.html           a run's -output, which contains the plan
-  report.py plan.json -o report.html        a -plan_output
-  report.py run.h5 --trace trace.json       link a trace that is not at the place of the run's -trace option
+  report.py run.h5 -o report.html            a run's -output, which contains the plan
+  report.py a/run.h5 b/run.h5 -o both.html   several runs side by side: results, options that differ, curves
+  report.py plan.json                        a -plan_output
+  report.py results/sweep                    the folder of a sweep (sweep.py)
+  report.py results/scaling/scaling.csv      the rows of a scaling study (jobs/scaling.sbatch)
+  report.py --watch run.h5                   serve the page on 127.0.0.1 until Ctrl-C, with the log and the time left
+  report.py --watch run.h5 -o report.html    rewrite the file instead, for a browser that can read it
 
-The page contains its pictures, and a browser needs no network to show it. A click on a column's head sorts a table.
-tensorboard_events.py makes event files for TensorBoard.
+The page contains its pictures, and a browser needs no network to show it. A click on a column's head sorts a table. The
+pointer on a curve shows its numbers. --watch works before the first results are there, and with several runs. It finds the
+log beside the results, or as the .out of the Slurm job; --log names another. tensorboard_events.py makes event files for
+TensorBoard.
 """
 import argparse
-import base64
-import datetime
-import html
-import io
+import collections
 import os
+import statistics
 import sys
 import urllib.parse
 
@@ -22,149 +26,16 @@ import trspython
 
 trspython.require("h5py", "matplotlib", "numpy")
 
-import matplotlib
 import numpy as np
 
+import plot_scaling
+import sweep
 import trscurves
 import trsfigures
 import trsfile
 import trsread
-
-STYLE = """
-:root { color-scheme: light; }
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1400px; margin: 0 auto; padding: 0 1.2em 3em; }
-h1 { font-size: 1.5em; margin: .9em 0 0; } h2 { font-size: 1.2em; margin: 1.8em 0 .4em; border-bottom: 1px solid #ccc; }
-nav a { margin-right: 1.2em; } img { max-width: 100%; height: auto; display: block; margin: .6em 0; }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(15em, 1fr)); gap: .6em; margin: .8em 0; }
-dl div { background: #f3f5f8; border-radius: 6px; padding: .45em .7em; } dt { color: #555; font-size: .85em; } dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; }
-dl .wide { grid-column: span 2; } .picture { overflow-x: auto; } .picture.wide img { min-width: 1100px; }
-.scroll { overflow: auto; max-height: 34em; width: fit-content; max-width: 100%; border: 1px solid #ddd; margin: .5em 0; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9em; }
-th, td { padding: .25em .8em; text-align: left; border-bottom: 1px solid #eee; max-width: 36em; }
-td { overflow-wrap: break-word; } .n { text-align: right; } td.n { white-space: nowrap; } thead th { position: sticky; top: 0; background: #e9edf2; vertical-align: bottom; }
-th button { font: inherit; font-weight: 600; background: none; border: 0; padding: 0; cursor: pointer; text-align: inherit; }
-th[aria-sort=ascending] button::after { content: " \\25b2"; } th[aria-sort=descending] button::after { content: " \\25bc"; }
-footer, .small { color: #555; font-size: .85em; }
-"""
-SCRIPT = """
-document.querySelectorAll("table.sortable").forEach(function (table) {
-  table.querySelectorAll("thead th").forEach(function (head, column) {
-    head.querySelector("button").addEventListener("click", function () {
-      var before = head.getAttribute("aria-sort"), body = table.tBodies[0];
-      var down = before ? before === "ascending" : head.className === "n";
-      table.querySelectorAll("thead th").forEach(function (other) { other.removeAttribute("aria-sort"); });
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      Array.from(body.rows).map(function (row) {
-        var cell = row.cells[column], key = cell.dataset.value;
-        return [key === undefined ? cell.textContent : parseFloat(key), row];
-      }).sort(function (a, b) {
-        var order = typeof a[0] === "number" && typeof b[0] === "number" ? a[0] - b[0] : String(a[0]).localeCompare(String(b[0]));
-        return down ? -order : order;
-      }).forEach(function (pair) { body.appendChild(pair[1]); });
-    });
-  });
-});
-"""
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-
-
-def escape(text):
-    """Escapes text for elements and attributes. Control characters, which HTML forbids, become U+FFFD."""
-    return html.escape("".join(c if c in "\n\t" or (c.isprintable() and not 0xD800 <= ord(c) < 0xE000) else "\ufffd" for c in str(text)), quote=True)
-
-
-class Page:
-    """Sections of HTML, in order; add() takes escaped text."""
-
-    def __init__(self, title, below):
-        self.title, self.below, self.sections = title, below, []
-
-    def section(self, name, *parts):
-        body = "\n".join(part for part in parts if part)
-        if body:
-            self.sections.append((name, body))
-
-    def text(self):
-        ids = [(name.lower().replace(" ", "-"), name, body) for name, body in self.sections]
-        menu = "\n".join(f'<a href="#{i}">{escape(name)}</a>' for i, name, _ in ids)
-        body = "\n".join(f'<section id="{i}"><h2>{escape(name)}</h2>\n{text}\n</section>' for i, name, text in ids)
-        return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(self.title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header><h1>{escape(self.title)}</h1><p class="small">{escape(self.below)}</p></header>
-<nav>{menu}</nav>
-{body}
-<script>{SCRIPT}</script>
-</body>
-</html>
-"""
-
-
-class Number:
-    """A cell that sorts by a number and shows a text; it is empty if there is no number."""
-
-    def __init__(self, value, text=None):
-        self.value, self.text = value, (f"{value:.6g}" if text is None else text) if np.isfinite(value) else ""
-
-
-CLASS = ("", ' class="n"')  # of cells with text, of cells with numbers
-CLASS_WIDE = ("", ' class="wide"')
-
-
-def cell(value):
-    if isinstance(value, Number):
-        key = repr(float(value.value)) if np.isfinite(value.value) else "-Infinity"
-        return f'<td class="n" data-value="{key}">{escape(value.text)}</td>'
-    return f"<td>{escape(value)}</td>"
-
-
-def table(name, heads, rows):
-    """A table that a click on a head sorts. A Number is sorted as a number, all else as text."""
-    if not rows:
-        return ""
-    head = "".join(f'<th scope="col"{CLASS[isinstance(value, Number)]}><button type="button">{escape(h)}</button></th>'
-                   for h, value in zip(heads, rows[0]))
-    body = "\n".join("<tr>" + "".join(map(cell, row)) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table class="sortable" id="table-{name}"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
-
-
-def facts(pairs):
-    shown = [(k, str(v)) for k, v in pairs if v not in (None, "")]
-    return "<dl>" + "\n".join(f'<div{CLASS_WIDE[len(v) > 34]}><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>' for k, v in shown) + "</dl>"
-
-
-def note(text):
-    return f'<p class="small">{escape(text)}</p>'
-
-
-def picture(figure, words, wide=False):
-    """A figure as SVG in the page itself; large figures as PNG."""
-    matplotlib.rcParams["svg.hashsalt"] = "trshard"
-    data, kind = io.BytesIO(), "svg+xml"
-    figure.savefig(data, format="svg", metadata={"Date": None})
-    if data.tell() > 600000:
-        data, kind = io.BytesIO(), "png"
-        figure.savefig(data, format="png", dpi=110)
-    trsfigures.plt.close(figure)
-    image = f'<img alt="{escape(words)}" src="data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode("ascii")}">'
-    return f'<div class="picture{" wide" if wide else ""}">{image}</div>'
-
-
-def clock(seconds):
-    return datetime.datetime.fromtimestamp(seconds).isoformat(" ", "seconds") if np.isfinite(seconds) and abs(seconds) < 1e11 else ""
-
-
-def duration(seconds):
-    seconds = int(round(seconds)) if np.isfinite(seconds) else 0
-    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-
+import trswatch
+from trspage import Number, Page, clock, duration, escape, facts, note, picture, table
 
 # --- a plan ---
 
@@ -183,8 +54,8 @@ def plan_facts(plan):
 
 
 def plan_section(page, plan, name):
-    drawn = picture(trsfigures.figure_of_plan(plan, name), f"plan of {trsread.counted(len(plan.names), 'table')} on {trsread.counted(plan.world, 'rank')}", wide=True) if plan.slowest(1) else ""
-    page.section("Plan", drawn)
+    image = picture(trsfigures.figure_of_plan(plan, name), f"plan of {trsread.counted(len(plan.names), 'table')} on {trsread.counted(plan.world, 'rank')}", wide=True) if plan.slowest(1) else ""
+    page.section("Plan", image)
     path = plan.critical_parts()
     if path and plan.critical_path > 0:
         rows = [(p["name"], Number(p["ms"], trsread.ms_text(p["ms"])), Number(100 * p["ms"] / plan.critical_path, f"{100 * p['ms'] / plan.critical_path:.1f} %"),
@@ -221,6 +92,8 @@ def run_facts(run):
         pairs += [("began", clock(run["starts/time"][0])), ("ran for", f"{duration(np.nansum(run['starts/elapsed_s']))}, in {trsread.counted(len(run['starts/time']), 'start')}")]
     if "peak_memory_bytes" in run.attrs:
         pairs.append(("peak memory of a rank", trsread.bytes_text(float(run.attrs["peak_memory_bytes"]))))
+    elif len(run["starts/peak_memory_bytes"]):
+        pairs.append(("memory of rank 0 so far", trsread.bytes_text(run["starts/peak_memory_bytes"][-1])))
     if len(run["predict/samples_per_s"]):
         pairs.append(("predictions", f"{run['predict/samples_per_s'][0]:,.0f} samples/s"))
     pairs += [(f"latency, {p:.0f} %", f"{ms:.4g} ms") for p, ms in zip(run["predict/percentiles"], run["predict/latency_percentiles_ms"])]
@@ -234,9 +107,23 @@ def starts_table(run):
     return table("starts", ("start", "began", "from step", "steps", "ranks", "hosts", "global batch", "ran for", "commit"), rows)
 
 
+def metric_names(run, group):
+    """The columns of a group such as eval that have numbers."""
+    return [name for name in dict.fromkeys(["loss"] + [task + name for task in run.task_words() for name in ("loss", *run.metrics())])
+            if len(run[f"{group}/{name}"]) and not np.isnan(run[f"{group}/{name}"]).all()]
+
+
+def ahead_table(run):
+    """A row for each file of -data_follow that -eval_ahead evaluated before the training used its samples."""
+    names = metric_names(run, "ahead")
+    files = run.texts.get("ahead/file", [""] * len(run["ahead/step"]))
+    rows = [(file, *(Number(run["ahead/" + name][i], f"{run['ahead/' + name][i]:,.0f}") for name in ("position", "samples", "step")),
+             *(Number(run["ahead/" + name][i], f"{run['ahead/' + name][i]:.5f}") for name in names)) for i, file in enumerate(files)]
+    return table("ahead", ("file", "samples before it", "samples", "updates", *names), rows)
+
+
 def evaluation_table(run):
-    names = [name for name in dict.fromkeys(["loss"] + [task + name for task in run.task_words() for name in ("loss", *run.metrics())])
-             if len(run["eval/" + name]) and not np.isnan(run["eval/" + name]).all()]
+    names = metric_names(run, "eval")
     times = run.times_at(run["eval/step"])
     rows = [(Number(step, f"{step:,.0f}"), clock(times[i]), *(Number(run["eval/" + name][i], f"{run['eval/' + name][i]:.5f}") for name in names))
             for i, step in enumerate(run["eval/step"])]
@@ -271,6 +158,15 @@ def stages_table(run):
     return table("stages", ("stage of a step", "measured, mean of ranks", "slowest", "slowest rank", "predicted, mean", "predicted, slowest"), rows)
 
 
+def stages_so_far(run):
+    """The stages of a training that goes on: /stages has them only at its end."""
+    names = [name.removeprefix("starts/").removesuffix("_ms") for name in run.columns if name.startswith("starts/") and name.endswith("_ms")]
+    times = {name: run[f"starts/{name}_ms"][-1] for name in names}
+    total = sum(ms for ms in times.values() if np.isfinite(ms))
+    return table("stages-so-far", ("stage of a step, so far", "time", "share"), [(name.replace("_", " ").replace("i o", "I/O"), Number(ms, trsread.ms_text(ms)), Number(100 * ms / total, f"{100 * ms / total:.1f} %"))
+                                                                                 for name, ms in sorted(times.items(), key=lambda one: -one[1]) if ms > 0])
+
+
 def memory_table(run):
     kinds, predicted = trscurves.memory_rows(run)
     if not kinds:
@@ -296,15 +192,19 @@ def trace_link(run, given, output):
     return f'<p><a id="trace" href="{escape("./" + link)}">{escape(os.path.basename(found))}</a>: the trace of steps, for ui.perfetto.dev or chrome://tracing.</p>'
 
 
+def drawn(panels, words, columns=3):
+    return picture(trscurves.compose(panels, columns), words) if panels else ""
+
+
 def run_page(page, run, args):
     styles = trscurves.styles_of([""])
-    curves, costs = trscurves.curve_panels([run], styles), trscurves.cost_panels([run], styles)
     page.section("Summary", facts(run_facts(run)), trace_link(run, args.trace, args.output))
-    page.section("Curves", picture(trscurves.compose(curves), "curves over the steps") if curves else "")
+    page.section("Curves", drawn(trscurves.curve_panels([run], styles), "curves over the steps"))
     page.section("Evaluations", evaluation_table(run))
+    page.section("Files, evaluated before they were trained on", ahead_table(run))
     page.section("Rows of ids", ids_table(run))
     page.section("Starts", starts_table(run))
-    page.section("Stages and memory", picture(trscurves.compose(costs, 2), "measured and predicted") if costs else "", stages_table(run), memory_table(run))
+    page.section("Stages and memory", drawn(trscurves.cost_panels([run], styles), "measured and predicted", 2), stages_table(run) or stages_so_far(run), memory_table(run))
     plan = run.plan()
     if plan:
         plan_section(page, plan, "the plan" if len(run["starts/time"]) < 2 else "the plan of the last start")
@@ -312,23 +212,239 @@ def run_page(page, run, args):
                  note(f"with {run.attrs['libraries']}") if "libraries" in run.attrs else "")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", metavar="FILE", help="run.h5 or plan.json")
-    parser.add_argument("-o", "--output", default="report.html", metavar="HTML", help="(default: %(default)s)")
-    parser.add_argument("--trace", metavar="JSON", help="the run's trace (default: where its -trace was written)")
-    args = parser.parse_args()
-    trsfile.check(parser, {"--output": args.output}, [args.file])
-    try:
-        found = trsread.read_any(args.file)
-        is_run = isinstance(found, trsread.Run)
-        page = Page(f"{'Run' if is_run else 'Plan'} {os.path.basename(args.file)}", f"{os.path.abspath(args.file)}, of {clock(os.path.getmtime(args.file))}")
-        if is_run:
+# --- several runs ---
+
+
+def labels_of(paths, given):
+    """A name for each run: --label, or the parts of its path in which it differs from the others."""
+    words = [os.path.splitext(os.path.abspath(path))[0].split(os.sep) for path in paths[len(given):]]
+    while words and all(len(one) > 1 for one in words) and len({one[0] for one in words}) == 1:
+        words = [one[1:] for one in words]
+    while words and all(len(one) > 1 for one in words) and len({one[-1] for one in words}) == 1:
+        words = [one[:-1] for one in words]
+    labels = given + ["/".join(one) for one in words]
+    return [label if labels.count(label) == 1 else f"{label} ({i + 1})" for i, label in enumerate(labels)]
+
+
+def number_of(value, text="{:.5f}"):
+    return Number(value, text.format(value))
+
+
+def runs_table(labels, runs):
+    """A row for each run: its size, its results and what it cost."""
+    def last(run, name):
+        return run[name][-1] if len(run[name]) else np.nan
+
+    names = list(dict.fromkeys(name for run in runs for name in metric_names(run, "eval")))
+    rows = [(label, number_of(float(run.attrs.get("world_size", np.nan)), "{:.0f}"), number_of(last(run, "train/step") + 1, "{:,.0f}"), number_of(last(run, "train/loss")),
+             *(number_of(last(run, "eval/" + name)) for name in names), number_of(run.speed(), "{:,.0f}"),
+             Number(np.nansum(run["starts/elapsed_s"]), duration(np.nansum(run["starts/elapsed_s"]))),
+             Number(float(run.attrs.get("peak_memory_bytes", np.nan)), trsread.bytes_text(float(run.attrs.get("peak_memory_bytes", 0)))), str(run.attrs.get("program", ""))) for label, run in zip(labels, runs)]
+    return table("runs", ("run", "ranks", "steps", "loss, last step", *(f"{name}, last evaluation" for name in names), "samples/s", "ran for", "peak memory of a rank", "program"), rows)
+
+
+def options_table(labels, runs):
+    """The options whose values differ between the runs; those that a user has set come first."""
+    values = [{name: (value, origin) for name, value, origin in run.options()} for run in runs]
+    names = [name for name in dict.fromkeys(name for one in values for name in one) if len({one.get(name, ("",))[0] for one in values}) > 1]
+    names.sort(key=lambda name: all(one.get(name, ("", "default"))[1] == "default" for one in values))
+    return table("differences", ("option", *labels), [(name, *(one.get(name, ("",))[0] for one in values)) for name in names])
+
+
+def stages_side_by_side(labels, runs):
+    """The mean of the ranks in each stage, a column for each run."""
+    found = [{name: measured.mean() for name, measured, _ in run.stage_rows()} for run in runs]
+    names = list(dict.fromkeys(name for one in found for name in one))
+    return table("stages", ("stage of a step, mean of ranks", *labels), [(name, *(Number(one.get(name, np.nan), trsread.ms_text(one.get(name, 0))) for one in found)) for name in names])
+
+
+def comparison_page(page, labels, runs):
+    styles = trscurves.styles_of(labels)
+    page.section("Runs", runs_table(labels, runs))
+    page.section("Options that differ", options_table(labels, runs) or note("All options have the same values."))
+    page.section("Curves", drawn(trscurves.curve_panels(runs, styles), "curves of the runs over the steps"))
+    page.section("Stages and memory", drawn(trscurves.cost_panels(runs, styles), "measured and predicted", 2), stages_side_by_side(labels, runs))
+
+
+# --- a sweep, a scaling study ---
+
+
+def effects_table(trials, scores, sign):
+    """For each value that was tried, the scores of round 0 of the trials with this value: all trials have this round."""
+    rows = []
+    for option in dict.fromkeys(name for trial in trials for name in trial):
+        for value in dict.fromkeys(trial.get(option, "") for trial in trials):
+            found = [scores[t][0] for t, trial in enumerate(trials) if trial.get(option, "") == value and scores[t][0] is not None]
+            best, middle = (max(found, key=lambda s: -sign * s), statistics.median(found)) if found else (np.nan, np.nan)
+            rows.append((option, value, number_of(len(found), "{}"), number_of(best), number_of(middle)))
+    return table("effects", ("option", "value", "trials with a score", "best of round 0", "median of round 0"), rows)
+
+
+def sweep_page(page, folder):
+    plan = sweep.load(folder)
+    found, order = sweep.states(folder, plan)
+    trials, metric = plan["trials"], plan["metric"]
+    options = list(dict.fromkeys(name for trial in trials for name in trial))
+    curves = {t: sweep.curve(folder, t, metric) for t in order}
+    won = sweep.winner(folder, plan)
+    states = collections.Counter(found[t][2] for t in order)
+    pairs = [("metric", f"{metric}, {'larger' if plan['upwards'] else 'smaller'} is better"), ("trials", len(trials)), ("rounds", ", ".join(f"{one['trials']} to step {one['steps']:,}" for one in plan["rounds"]))]
+    pairs += [(state, n) for state, n in states.items()]
+    if won:
+        pairs += [("winner", f"trial {won['trial']}, {metric} {won['score']:.5f}"), ("its options", sweep.option_text(won["options"])), ("its model", won["model"] or "not there any more")]
+    rows = [(number_of(place + 1, "{}"), number_of(t, "{}"), *(trials[t].get(name, "") for name in options),
+             *(number_of(np.nan if score is None else score) for score in found[t][0]), number_of(curves[t][0][-1] + (metric == "train_loss") if len(curves[t][0]) else 0, "{:,.0f}"),
+             found[t][2], number_of(curves[t][2], "{:,.0f}")) for place, t in enumerate(order)]
+    page.section("Summary", facts(pairs))
+    page.section("Trials", table("trials", ("place", "trial", *options, *(f"{metric}, step {one['steps']:,}" for one in plan["rounds"]), "last value at step", "state", "samples/s"), rows),
+                 "".join(note(line) for r in range(len(plan["rounds"])) for line in sweep.without_score(folder, plan, sweep.alive(folder, plan, r), r)))
+    page.section("Curves", picture(sweep.draw(folder, plan), f"{metric} of the trials over the steps") if any(np.isfinite(curve[1]).any() for curve in curves.values()) else note("No trial has results yet."))
+    page.section("Effect of each option", effects_table(trials, [found[t][0] for t in range(len(trials))], -1 if plan["upwards"] else 1))
+
+
+def study_runs(paths):
+    """[(label, path)] of the results beside the rows of a study: strong-4.h5, weak-1.h5 (jobs/scaling.sbatch)."""
+    found = {}
+    for folder in dict.fromkeys(os.path.dirname(os.path.abspath(path)) for path in paths):
+        for name in os.listdir(folder):
+            study, _, ranks = os.path.splitext(name)[0].rpartition("-")
+            if name.endswith(".h5") and study in ("strong", "weak") and ranks.isdigit():
+                found[study, int(ranks)] = os.path.join(folder, name)
+    return [(f"{study}, {trsread.counted(ranks, 'rank')}", path) for (study, ranks), path in sorted(found.items())]
+
+
+def scaling_page(page, paths):
+    studies = plot_scaling.load(paths)
+    if not studies:
+        raise trsread.Unreadable(f"{paths[0]} has no rows")
+    rows = [(study, Number(ranks, str(ranks)), number_of(speed, "{:,.0f}"), number_of(gain, "{:.2f}"), Number(share, f"{share:.1%}")) for study, ranks, speed, gain, share in plot_scaling.rows_of(studies)]
+    widest = [max(of, key=lambda row: row[1]) for of in ([row for row in plot_scaling.rows_of(studies) if row[0] == study] for study in sorted(studies))]
+    page.section("Summary", facts([(f"{study}, {ranks} ranks", f"{speed:,.0f} samples/s, {gain:.2f} times as fast, efficiency {share:.0%}") for study, ranks, speed, gain, share in widest]))
+    page.section("Speed-up and efficiency", picture(plot_scaling.draw(studies), "speed-up and efficiency over the ranks"), table("scaling", ("study", "ranks", "samples/s", "speed-up", "efficiency"), rows))
+    runs = [(label, trsread.read_run(path)) for label, path in study_runs(paths)]
+    if runs:
+        labels, runs = zip(*runs)
+        page.section("Where the time of a step goes", stages_side_by_side(labels, runs))
+        page.section("Runs", runs_table(labels, runs))
+
+
+# --- the page ---
+
+
+def kind_of(parser, paths):
+    """What the paths are: "sweep", "scaling", "plan" or "run"; several runs are compared."""
+    kinds = {"sweep" if os.path.isdir(path) else "scaling" if path.endswith(".csv") else "plan" if path.endswith(".json") else "run" for path in paths}
+    if len(kinds) > 1 or (len(paths) > 1 and kinds & {"sweep", "plan"}):
+        parser.error("several files must be the results of runs, or the rows of one scaling study")
+    return kinds.pop()
+
+
+def fill(page, kind, args):
+    """The sections that do not depend on the time."""
+    if kind == "sweep":
+        sweep_page(page, args.files[0])
+    elif kind == "scaling":
+        scaling_page(page, args.files)
+    elif len(args.files) > 1:
+        there = [(label, path) for label, path in zip(labels_of(args.files, args.label), args.files) if not args.watch or os.path.exists(path)]
+        if there:
+            comparison_page(page, [label for label, _ in there], [trsread.read_run(path) for _, path in there])
+    else:
+        found = trsread.read_any(args.files[0])
+        if isinstance(found, trsread.Run):
             run_page(page, found, args)
         else:
             page.section("Summary", facts(plan_facts(found)))
-            plan_section(page, found, os.path.basename(args.file))
+            plan_section(page, found, os.path.basename(args.files[0]))
+
+
+def title_of(kind, paths):
+    name = os.path.basename(os.path.abspath(paths[0]))
+    return {"sweep": f"Sweep {name}", "scaling": "Scaling study", "plan": f"Plan {name}"}.get(kind, f"Run {name}" if len(paths) == 1 else f"{len(paths)} runs")
+
+
+def page_of(kind, args):
+    page = Page(title_of(kind, args.files), ", ".join(map(os.path.abspath, args.files)))
+    fill(page, kind, args)
+    if len(args.files) == 1:
+        page.below += f", of {clock(os.path.getmtime(args.files[0]))}"
+    return page
+
+
+class Watch:
+    """The page of --watch. It reads and draws again only what has changed since the last time."""
+
+    def __init__(self, kind, args):
+        self.kind, self.args, self.seen, self.sections = kind, args, None, []
+
+    def inputs(self):
+        """The files on which the page depends."""
+        args = self.args
+        if self.kind == "sweep":
+            folder = args.files[0]
+            trials = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.startswith("trial-")]
+            return [os.path.join(folder, "sweep.json"), os.path.join(folder, "winner.json"), *(os.path.join(trial, name) for trial in trials for name in ("run.h5", "ended.json"))]
+        return args.files + ([path for _, path in study_runs(args.files)] if self.kind == "scaling" else [])
+
+    def now(self, page):
+        """How far the runs are."""
+        for path, label in zip(self.args.files, labels_of(self.args.files, self.args.label)):
+            log = trswatch.read_log(self.args.log or trswatch.find_log(path))
+            run = trsread.read_run(path) if os.path.exists(path) else None
+            trswatch.section(page, "Now" if len(self.args.files) == 1 else label, path, run, log)
+
+    def text(self, have):
+        args = self.args
+        page = Page(title_of(self.kind, args.files), ", ".join(map(os.path.abspath, args.files)), args.every)
+        try:
+            if self.kind == "run":
+                self.now(page)
+            seen = trswatch.signature(self.inputs())
+            if seen != self.seen:
+                rest = Page("", "")
+                if seen:
+                    fill(rest, self.kind, args)
+                self.seen, self.sections = seen, rest.sections
+        except (trsread.Unreadable, OSError, SystemExit) as error:  # the terminal has the reason of a SystemExit
+            page.section("Not readable now", note(error if not isinstance(error, SystemExit) else f"{args.files[0]} cannot be shown"))
+        page.sections += self.sections
+        return page.text(have)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="run.h5, several of them, plan.json, the folder of a sweep, or the CSV of a scaling study")
+    parser.add_argument("-o", "--output", metavar="HTML", help="(default: report.html; with --watch: no file)")
+    parser.add_argument("--trace", metavar="JSON", help="the run's trace (default: where its -trace was written)")
+    parser.add_argument("--label", action="append", default=[], help="of each run, in order (default: where the paths differ)")
+    parser.add_argument("--watch", action="store_true", help="follow a training until Ctrl-C")
+    parser.add_argument("--every", type=trspython.positive, default=5, metavar="SECONDS", help="with --watch: look for changes this often (default: %(default)s)")
+    parser.add_argument("--port", type=int, help=f"with --watch: (default: {trswatch.PORT}, or any free port)")
+    parser.add_argument("--log", metavar="FILE", help="with --watch: the log of the run (default: found beside the results)")
+    args = parser.parse_args()
+    kind = kind_of(parser, args.files)
+    if len(args.label) > len(args.files):
+        parser.error(f"{len(args.label)} times --label for {trsread.counted(len(args.files), 'run')}")
+    if (args.log or args.port is not None) and not args.watch:
+        parser.error("--log and --port need --watch")
+    if args.log and len(args.files) > 1:
+        parser.error("--log is for one run")
+    if args.port is not None and args.output:
+        parser.error("--watch with -o writes a file, and needs no --port")
+    if args.port is not None and not 0 <= args.port < 65536:
+        parser.error(f"--port {args.port} is no port")
+    served = args.watch and not args.output
+    args.output = args.output or "report.html"
+    if not served:
+        trsfile.check(parser, {"--output": args.output}, args.files)
+    try:
+        if served:
+            return trswatch.serve(args.port, Watch(kind, args).text)
+        if not args.watch:
+            page = page_of(kind, args)
         os.makedirs(os.path.dirname(os.path.abspath(args.output)), exist_ok=True)
+        if args.watch:
+            return trswatch.rewrite(args.output, args.every, Watch(kind, args).text)
         with trsfile.whole(args.output) as out:
             out.write(page.text())
     except trsread.Unreadable as error:
@@ -336,6 +452,7 @@ def main():
     except OSError as error:
         sys.exit(f"report.py: {args.output} cannot be written: {error.strerror or error}")
     print("wrote", args.output)
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 #
 #   tools/setup.sh [--tests] [--build-dir DIR] [--no-build]
 #
-#   --tests          also installs and builds what the tests need (cmocka, clang tools, Slurm)
+#   --tests          also installs and builds what the tests need (cmocka, clang tools, Slurm, a browser, MkDocs;
+#                    into build/python Python modules of PyPI)
 #   --build-dir DIR  build folder (default: build/ in the repository)
 #   --no-build       only installs
 #
@@ -17,10 +18,12 @@ python=/usr/bin/python3 # Debian's own: python3-h5py installs for this python, n
 packages=(
   build-essential cmake ninja-build pkg-config git
   openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev libdnnl-dev
-  libjansson-dev libyaml-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
+  libjansson-dev libmicrohttpd-dev libyaml-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
   python3 python3-pip python3-numpy python3-h5py python3-matplotlib python3-tqdm
 )
-test_packages=(libcmocka-dev ccache clang clang-format clang-tidy libclang-rt-dev slurm-wlm munge procps util-linux iproute2 python3-yaml python3-venv)
+test_packages=(libcmocka-dev ccache clang clang-format clang-tidy libclang-rt-dev slurm-wlm munge procps util-linux iproute2 python3-yaml python3-venv curl mandoc mkdocs mkdocs-material file lmod)
+# shellcheck disable=SC1091 # the system's own file
+[ "$(. /etc/os-release 2> /dev/null && echo "${ID:-}")" != debian ] || test_packages+=(chromium) # Ubuntu's is a snap
 build_dir=build tests=0 build=1
 
 say() { printf '[setup] %s\n' "$*"; }
@@ -114,6 +117,16 @@ if command -v dpkg-query > /dev/null; then
   install_missing
 else
   say "not a Debian system: expecting the counterparts of: ${packages[*]}"
+fi
+# The tests of the Python package need tools that Debian has only in old versions. Without them, these tests are skipped.
+if [ "$tests" = 1 ] && ! "$build_dir/python/bin/python3" -c 'import build, mypy, nbclient, scikit_build_core, twine' 2> /dev/null; then
+  mkdir -p "$build_dir"
+  test_modules() {
+    "$python" -m venv --system-site-packages "$build_dir/python" &&
+      "$build_dir/python/bin/python3" -m pip install --quiet build ipykernel 'matplotlib-inline<0.2' mypy nbclient scikit-build-core twine
+  }
+  watched "pip" "$build_dir/pip.log" test_modules ||
+    say "pip could not install the modules for tests of the Python package, which are skipped (whole log: $build_dir/pip.log)"
 fi
 "$python" -c 'import h5py, matplotlib, numpy, tqdm' || die "$python lacks one of h5py, matplotlib, numpy, tqdm"
 [ "$build" = 1 ] || exit 0

@@ -379,22 +379,22 @@ def table(args):
               f"its model is {won['model'] or 'not there any more'}, its results are {won['results']}")
 
 
-def plot(args):
+def draw(folder, sweep):
+    """The trials' curves as a figure. Ends the program if no trial has results yet."""
     trspython.require("h5py", "matplotlib", "numpy")
     import matplotlib  # noqa: PLC0415 (the batch scripts need no pictures)
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    sweep = load(args.folder)
-    found, order = states(args.folder, sweep)
+    found, order = states(folder, sweep)
     figure, axes = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
     colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"]
-    curves = [(place, t, *curve(args.folder, t, sweep["metric"])[:2]) for place, t in enumerate(order)]
+    curves = [(place, t, *curve(folder, t, sweep["metric"])[:2]) for place, t in enumerate(order)]
     # The axis covers the better half, because a trial that diverged would flatten the others. Trials outside of it get
     # no name.
     shown = [value for place, _, _, values in curves if place <= len(order) // 2 for value in values if math.isfinite(value)]
     if not shown:
-        trsdata.fail(f"{args.folder}: no trial has results yet")
+        trsdata.fail(f"{folder}: no trial has results yet")
     margin = 0.08 * (max(shown) - min(shown)) or 0.01
     low, high = min(shown) - margin, max(shown) + margin
     for place, t, steps, values in reversed(curves):
@@ -402,18 +402,22 @@ def plot(args):
             continue
         named = place < len(colours) and any(low <= value <= high for value in values)
         axes.plot(steps, values, color=colours[place] if named else "0.75", linewidth=1.8 if named else 1, zorder=3 if named else 2,
-                  marker="." if len(steps) < 40 else None, label=option_text(sweep["trials"][t]) if named else None)
+                  marker="." if len(steps) < 40 else None, label=option_text(sweep["trials"][t]) if named else None, gid=f"trial {t}")
         if found[t][2].startswith("stopped"):
             axes.plot(steps[-1], values[-1], marker="x", markersize=8, color=colours[place] if named else "0.5", zorder=4)
     axes.set_ylim(low, high)
     for entry in sweep["rounds"]:
         axes.axvline(entry["steps"], color="0.85", linewidth=1, zorder=1)
-    axes.set_xlabel("steps (grey lines: ends of rounds, crosses: stopped)")
+    axes.set_xlabel("step (grey lines: ends of rounds, crosses: stopped)")
     axes.set_ylabel(sweep["metric"])
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    trsfile.picture(figure, args.output, dpi=120)
+    return figure
+
+
+def plot(args):
+    trsfile.picture(draw(args.folder, load(args.folder)), args.output, dpi=120)
     print(args.output)
 
 

@@ -95,14 +95,16 @@ def series_of(run):
     """{folder: [(tag, steps, values)]}, where a step is the number of updates done."""
     after = run.updates()
     found = {"train": [(tag, after, run["train/" + tag]) for tag in ("loss", "dense_learning_rate", "embedding_learning_rate", "samples_per_s")],
-             "lifetime": [], "eval": [("loss", run["eval/step"], run["eval/loss"])]}
+             "lifetime": [], **{group: [("loss", run[group + "/step"], run[group + "/loss"])] for group in ("eval", "ahead")}}
     for task in run.task_words():
         for metric in run.metrics():
             found["train"].append((task + metric, run["metrics/step"], run[f"metrics/{task}window_{metric}"]))
             found["lifetime"].append((task + metric, run["metrics/step"], run[f"metrics/{task}lifetime_{metric}"]))
-            found["eval"].append((task + metric, run["eval/step"], run[f"eval/{task}{metric}"]))
+            for group in ("eval", "ahead"):
+                found[group].append((task + metric, run[group + "/step"], run[f"{group}/{task}{metric}"]))
         if task:
-            found["eval"].append((task + "loss", run["eval/step"], run[f"eval/{task}loss"]))
+            for group in ("eval", "ahead"):
+                found[group].append((task + "loss", run[group + "/step"], run[f"{group}/{task}loss"]))
     found["ids"] = [(f"{table}/{name}", run["ids/step"], run.of_ids(table, name)) for table in run.id_tables()
                     for name in ("unknown_share", "held", "given", "taken", "young", "youngest", "refused", "bytes")]
     return {folder: [(tag, steps, values) for tag, steps, values in series if len(values)] for folder, series in found.items() if any(len(s[2]) for s in series)}

@@ -11,6 +11,12 @@
 #               definition; NCCL with one rank that sends to itself. If a unit test fails, it runs again with one kernel at a time, and with memcheck,
 #               which names kernel and line
 #   bench       tools/bench_gpu.sh
+#   dense       one visit of at most 560 s that tells where a step's time goes: DLRM and MLPerf's model (tables divided by 8) in bf16, with and without
+#               graphs, timed algorithms and stochastic rounding; the time of each kernel, and of each algorithm for each product; then the stages ncu,
+#               memcheck and racecheck of few tests, nccl, and golden cases from the 17th on, each with a part of the time
+#   ncu         times of the kernels of both models, then three counters of the dot, cross and update kernels
+#   nccl        NCCL between two ranks, with two GPUs, or with one if this NCCL allows it: exchanges, a training, and a rank that stops in the set-up
+#               and in a step. Only this stage shows how NCCL ends calls that hang, because the stand-in has an NCCL of its own
 #   golden      TorchRec's golden cases on 1 rank
 #   laws        laws between whole runs, CPU compared with GPU
 #   shared      golden cases on 2 and 4 ranks that share the GPU
@@ -19,25 +25,26 @@
 #               training), racecheck, synccheck, initcheck
 #   others      all other unit tests
 #   all         every unit test: `run tests`, which needs no GPU
-# A stage stops itself after 520 s ($TRSHARD_STAGE_SECONDS; smoke after 90), because some machines end a command after ten minutes. On such a machine,
-# run one stage per command. Before the first stage the GPU's bandwidths are measured, in at most 60 s. Tests that were not begun in time are "late" in
+# A stage stops itself after 520 s ($TRSHARD_STAGE_SECONDS; smoke after 90, dense after 560), because some machines end a command after ten minutes. On such a machine,
+# run one stage per command. Before the first stage the GPU's bandwidths are measured, in at most 60 s (before dense: coarsely, and in its time). Tests that were not begun in time are "late" in
 # the summary. `all` has no limit. $TRSHARD_TINY gives sizes for a trial run, with few whole runs.
 # These files are in $TRSHARD_RESULTS (default trshard-results) and are written continuously: summary.txt, a line per test; log.txt, all output;
-# topology.opts; smoke.txt, bench.txt and training.txt, the output of the benchmark; smoke_traces.tar.gz, bench_traces.tar.gz; ncu.csv, the kernels of a
-# few steps with their times, if ncu works.
+# topology.opts; smoke.txt, bench.txt, dense.txt and training.txt, the output of the benchmark, and its traces, as bench_traces.tar.gz; ncu_*.csv, the
+# kernels of a few steps, if ncu works.
 # Exit: 0 all passed; 1 a test failed; 2 no test failed, but some were late; 69 the program can use no GPU, and a message gives the reason.
 set -u
 [ -n "${TRSHARD_TINY:-}" ] || export TRS_LONG=1 # every case of each law
 here=$1 python=${2:-none}
 shift "$(($# < 2 ? $# : 2))"
-stages=$(echo " ${*:-smoke kernels bench runs sanitizer others} " | sed 's/ runs / golden laws shared /; s/ sanitizer / memcheck racecheck synccheck initcheck /')
+stages=$(echo " ${*:-smoke kernels bench ncu nccl runs sanitizer others} " | sed 's/ runs / golden laws shared /; s/ sanitizer / memcheck racecheck synccheck initcheck /')
 # shellcheck disable=SC1091
 . "$here/share/settings" # cublas, nccl: the libraries that the program opens on a machine with a GPU; empty in a build without CUDA
 results=${TRSHARD_RESULTS:-$PWD/trshard-results}
 told=$(mktemp -d)
 trap 'rm -rf "$told"' EXIT
 limit=120 # seconds for a test
-stage_began=$(date +%s)
+script_began=$(date +%s) part_ends=0
+stage_began=$script_began
 tiny=${TRSHARD_TINY:-} regression=$here/share/regression
 sanitizer='' memcheck='--tool memcheck --error-exitcode 86 --print-limit 5 --padding 64'
 on_gpu='unit_(gpu_|comm_comm|sparse_unique_bags|data_assemble|compute_(bags|units_(bounds|cache|dedup|kjt|optim|pos)|sequence|tbe_))' # call a GPU's kernels
@@ -46,10 +53,18 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1
 say() { echo "$@" | tee -a "$results/summary.txt"; }
 stage_seconds() {
   seconds=${TRSHARD_STAGE_SECONDS:-520}
-  case $stage in all) echo 1000000 ;; preparations) echo $((seconds < 60 ? seconds : 60)) ;; smoke) echo $((seconds < 90 ? seconds : 90)) ;; *) echo "$seconds" ;; esac
+  case $stage in all) echo 1000000 ;; preparations) echo $((seconds < 60 ? seconds : 60)) ;; smoke) echo $((seconds < 90 ? seconds : 90)) ;;
+    dense) echo "${TRSHARD_STAGE_SECONDS:-560}" ;; *) echo "$seconds" ;; esac
 }
-left() { # seconds of the stage
-  echo $((stage_began + $(stage_seconds) - $(date +%s)))
+left() { # seconds of the stage, or of the part that has begun
+  echo $((stage_began + $(stage_seconds) - $(date +%s))) "$part_ends" "$(date +%s)" | awk '{print ($2 > 0 && $2 - $3 < $1 ? $2 - $3 : $1)}'
+}
+# part SECONDS COMMAND...: a part of a stage
+part() {
+  part_ends=$(($(date +%s) + $1 * (tiny ? 5 : 1)))
+  shift
+  "$@"
+  part_ends=0
 }
 at_most() { # SECONDS, and those that the stage has left
   echo $(($(left) < $1 ? ($(left) > 1 ? $(left) : 1) : $1))
@@ -78,6 +93,7 @@ check() {
   name=$1 began=$(date +%s) out=$told/out
   shift
   [ "$(left)" -gt 2 ] || { say "late  $name: the stage's time is over" && return 0; }
+  # shellcheck disable=SC2030
   (export TRSHARD_CHECK="$out/" && "$@") < /dev/null > "$out" 2>&1 && status=0 || status=$?
   [ "$status" = 0 ] || end_the_rest
   { echo "=== $name: exit $status" && cat "$out"; } >> "$results/log.txt"
@@ -138,9 +154,10 @@ find_sanitizer() { # some virtual machines refuse compute-sanitizer
   fi
 }
 
-a_run="-device cuda -data_train $told/bench.h5 -tables_num_embeddings 1000000"
+rows=$((tiny ? 1000 : 1000000))
+a_run="-device cuda -data_train $told/bench.h5 -tables_num_embeddings $rows"
 a_training="$a_run -tables_embedding_dim 64 -dense_arch 64 -over_arch 64,1 -batch_size 1024"
-need_data() { [ -e "$told/bench.h5" ] || check "random data" launch 1 "$here/tests/bench_make_data" -output "$told/bench.h5" -samples 32768 -features 26; }
+need_data() { [ -e "$told/bench.h5" ] || check "random data" launch 1 "$here/tests/bench_make_data" -output "$told/bench.h5" -samples 32768 -features 26 -rows $rows; }
 # sanitized TOOL...
 sanitized() {
   find_sanitizer
@@ -148,20 +165,28 @@ sanitized() {
   limit=150
   for tool in "$@"; do
     # shellcheck disable=SC2013
-    for test in $(grep -oE "^${on_gpu}[a-z_]*" "$here/tests/ranks"); do
+    for test in $(grep -oE "^${on_gpu}[a-z_]*" "$here/tests/ranks" | grep -E "$sanitized_tests"); do
       check "$test under $tool" launch 1 "$sanitizer" --tool "$tool" --error-exitcode 86 --print-limit 5 "$here/tests/$test"
     done
   done
   [ "$1" = memcheck ] && need_data || return
   # shellcheck disable=SC2086
-  check "a training under memcheck" launch 1 "$sanitizer" $memcheck "$here/bin/trshard" $a_training -steps 4
+  check "a training under memcheck" launch 1 "$sanitizer" $memcheck "$here/bin/trshard" $a_training -steps 4 $sanitized_options
+}
+sanitized_tests=. sanitized_options=''
+few_sanitized() { # of the tests whose kernels use shared memory, and of products in bf16
+  sanitized_tests='unit_(gpu_(product|bf16|dense)_twins|data_assemble|compute_tbe_backends)$' sanitized_options='-dense_precision bf16'
+  if [ -z "$cublas" ] || ! is_there "$cublas"; then sanitized_options=''; fi
+  part 90 sanitized memcheck
+  part 60 sanitized racecheck
+  sanitized_tests=. sanitized_options=''
 }
 
 # by_python SECONDS FILE OPTION...: python uses the libraries of its machine; mpirun and the program use the bundle's
 by_python() {
   limit=$1
   shift
-  env PATH="$told/bin:$PATH" LD_LIBRARY_PATH="${TRSHARD_USERS_LIBRARY_PATH-}" PYTHONPATH="$regression/harness:$regression/case:$regression/cuda_on_cpu" PYTHONDONTWRITEBYTECODE=1 OMPI_MCA_plm=isolated \
+  env PATH="$told/bin:$PATH" LD_LIBRARY_PATH="${TRSHARD_USERS_LIBRARY_PATH-}" PYTHONPATH="$regression/harness:$regression/case:$regression/cuda_on_cpu:$here/share/tools" PYTHONDONTWRITEBYTECODE=1 OMPI_MCA_plm=isolated \
     TRS_GPU_OPTIONS="-comm_backend mpi -gpu_share" timeout -k 5 "$(at_most "$limit")" "$python" "$@"
 }
 can_run() {
@@ -182,11 +207,15 @@ golden() {
     check "golden case $case on $ranks_of_case" by_python 300 "$@"
   done
 }
-every_golden() {
-  for file in "$regression"/golden/runtime/"${tiny:+dcn}"*/case.json; do golden 1 "$(basename "$(dirname "$file")")"; done
+every_golden() { # FIRST: the number of the first case
+  number=0
+  for file in "$regression"/golden/runtime/"${tiny:+dcn}"*/case.json; do
+    number=$((number + 1))
+    [ $number -lt "$1" ] || golden 1 "$(basename "$(dirname "$file")")"
+  done
 }
 laws() {
-  every=$(sed -n 's/^def test_\(cuda_[a-z0-9_]*\)(.*/\1/p' "$regression/cuda_on_cpu/law_cuda.py" | grep -vE 'steady_step|sorts|expected') # these count the stand-in's calls
+  every=$(sed -n 's/^def test_\(cuda_[a-z0-9_]*\)(.*/\1/p' "$regression/cuda_on_cpu/law_cuda.py" | grep -vE 'steady_step|sorts|expected|kernel_times|model_gpus') # these count the stand-in's calls
   [ -z "$tiny" ] || every='cuda_in_place cuda_sequence_layers cuda_bf16_layers' # with and without mpirun, and golden files of both kinds
   for law in $every; do
     check "$law" by_python 300 "$regression/case/case.py" --binary "$told/bin/trshard" "$law"
@@ -197,11 +226,13 @@ cores() { # number of cores of this machine, or of those that a container may us
   { cat /sys/fs/cgroup/cpu.max || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us; } 2> /dev/null | tr '\n' ' ' |
     awk -v n="$(env -u OMP_NUM_THREADS nproc)" '$1 + 0 > 0 && $2 > 0 && $1 / $2 < n {n = int($1 / $2)} END {print (n > 1 ? n : 1)}'
 }
+tiny_bench=${tiny:+--tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000}
 # bench FILE OPTION...
 bench() {
   file=$results/$1
   shift
-  [ -z "$tiny" ] || set -- "$@" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000
+  # shellcheck disable=SC2086
+  set -- "$@" $tiny_bench
   # all cores for the only rank, whose host fills 26 G numbers of MLPerf's tables
   OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/tools/bench_gpu.sh" "$here" "$python" --budget "$(($(left) - 10))" "$@" 2>&1 | tee "$file"
   grep '^FAILED' "$file" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"
@@ -215,28 +246,85 @@ smoke() {
   done
   bench smoke.txt --kernels none --models DLRM,DCN --precisions fp32 --steps 200
 }
-# The time of every kernel in some steps, to compare their sum with a step. Containers often refuse this measurement.
-profile() {
-  ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2> /dev/null) && [ "$(left)" -gt 30 ] && need_data || return
-  limit=120
+dense_models="--kernels none --precisions bf16 --mlperf_rows_by 8"
+# The steps of both models in every way that is not the default, and the time of each kernel and product.
+variants() {
   # shellcheck disable=SC2086
-  launch 1 "$ncu" --clock-control none --metrics gpu__time_duration.sum --csv --log-file "$results/ncu.csv" -c 2000 \
-    "$here/bin/trshard" $a_run -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 -batch_size 8192 -steps 12 \
-    < /dev/null >> "$results/log.txt" 2>&1 || say "note  ncu does not work here"
+  bench dense.txt $dense_models --models DLRM --steps 600 --variants plain,graphs,algorithms,both,kernels
+  # shellcheck disable=SC2086
+  bench dense_mlperf.txt $dense_models --models MLPerf --steps 400 --variants plain,graphs,algorithms,nearest,all,kernels
+}
+# profiled FILE MODEL OPTION...: some launches after the warm-up under ncu. Containers often refuse this measurement.
+profiled() {
+  file=$1 model=$2
+  shift 2
+  # shellcheck disable=SC2086
+  OMP_NUM_THREADS=$(cores) timeout -k 5 "$(at_most 120)" "$here/share/tools/bench_gpu.sh" "$here" $dense_models --models "$model" --steps 40 --variants plain --budget "$(at_most 110)" $tiny_bench \
+    --under "$ncu --target-processes all --clock-control none --csv --log-file $results/$file $*" < /dev/null >> "$results/log.txt" 2>&1
+  grep -qs gpu__ "$results/$file" || { say "note  ncu does not work here" && return 1; }
+}
+profile() {
+  ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2> /dev/null) || { say "skip  ncu is not here" && return; }
+  [ "$(left)" -gt 30 ] || { say "late  ncu: the stage's time is over" && return; }
+  profiled ncu_DLRM.csv DLRM --metrics gpu__time_duration.sum --launch-skip 1500 -c 300 || return
+  profiled ncu_MLPerf.csv MLPerf --metrics gpu__time_duration.sum --launch-skip 1500 -c 300
+  for model in DLRM MLPerf; do
+    profiled ncu_counters_$model.csv $model --metrics gpu__time_duration.sum,dram__bytes.sum,smsp__inst_issued.sum,l1tex__data_bank_conflicts_pipe_lsu.sum -k regex:dot_|cross_|visit|tiles --launch-skip 60 -c 24
+  done
 }
 
+# --- NCCL between ranks ---
+pair="-comm_backend nccl -gpu_share -comm_wait_seconds 10${tiny:+ -batch_size 32}"
+# stopped_rank EXPRESSION: a training on two ranks, one of which stops when a line of the output matches. The other must end with 69 at the deadline.
+# shellcheck disable=SC2031,SC2086
+stopped_rank() {
+  launch 2 env NCCL_DEBUG=INFO "$here/bin/trshard" $a_training $pair -steps 1000000 -report_interval 1 > "$told/stopped" 2>&1 &
+  launched=$! stopped=''
+  while kill -0 $launched 2> /dev/null; do
+    if [ -z "$stopped" ] && grep -qE "$1" "$told/stopped"; then
+      for process in $(grep -lsF "TRSHARD_CHECK=$TRSHARD_CHECK" /proc/[0-9]*/environ | tr -dc '0-9\n'); do
+        ! tr '\0' '\n' < "/proc/$process/environ" 2> /dev/null | grep -qx OMPI_COMM_WORLD_RANK=1 || { kill -STOP "$process" && stopped=1; }
+      done
+    fi
+    sleep 0.2
+  done
+  wait $launched && status=0 || status=$?
+  cat "$told/stopped"
+  [ -n "$stopped" ] || { echo "no rank was stopped" && return 1; }
+  if [ "$status" != 69 ] || ! grep -q 'NCCL.* did not end in 10 s' "$told/stopped"; then echo "exit $status" && return 1; fi
+}
+between_ranks() {
+  need_data || return
+  limit=$((tiny ? 300 : 90))
+  # shellcheck disable=SC2086
+  if ! launch 2 "$here/bin/trshard" $a_training $pair -steps 4 < /dev/null > "$told/pair" 2>&1; then
+    say "skip  NCCL between ranks: $(grep -hE 'trshard: (error|warning)' "$told/pair" | head -1 | cut -c 1-200)"
+    cat "$told/pair" >> "$results/log.txt"
+    return
+  fi
+  # shellcheck disable=SC2086
+  check "a training of two ranks by NCCL" launch 2 "$here/bin/trshard" $a_training $pair -steps $((tiny ? 8 : 200)) -log_view
+  check "unit_comm_comm on 2 by NCCL" launch 2 "$here/tests/unit_comm_comm"
+  [ "$tiny" ] || check "a rank that stops in the set-up" stopped_rank 'NCCL INFO .*(Init START|[Bb]ootstrap)'
+  check "a rank that stops in a step" stopped_rank '^step '
+}
+
+n_stages=0
 mkdir -p "$results" && : > "$results/summary.txt" && : > "$results/log.txt"
 if [ "$(echo "$stages" | awk '{print $1}')" != all ]; then
   stage=preparations
   export TRSHARD_RESULTS="$results"
   find_libraries
   { uname -a; nvidia-smi; nvidia-smi -q -d CLOCK,ECC,PERFORMANCE; free -g; env -u OMP_NUM_THREADS nproc; df -h /dev/shm /tmp; "$here/run" trshard -version; } >> "$results/log.txt" 2>&1
+  [ "$(echo "$stages" | awk '{print $1}')" != dense ] || sizes='-bench_bytes 1MiB -bench_table_bytes 64MiB'
+  [ -z "$tiny" ] || sizes='-bench_bytes 1KiB -bench_table_bytes 1MiB'
   # shellcheck disable=SC2086
-  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda ${tiny:+-bench_bytes 1KiB -bench_table_bytes 1MiB} || ! grep -q -e '-device cuda: ' "$told/out" ||
+  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda ${sizes-} || ! grep -q -e '-device cuda: ' "$told/out" ||
     { "$here/share/tools/bench_gpu.sh" --expected && exit 69; }
 fi
 for stage in $stages; do
-  stage_began=$(date +%s)
+  if [ "$stage" != dense ] || [ "$n_stages" != 0 ]; then stage_began=$(date +%s); fi
+  n_stages=$((n_stages + 1))
   say "--- $stage"
   case $stage in
     smoke) smoke ;;
@@ -249,10 +337,16 @@ for stage in $stages; do
         check "random models by every plan on $n, bit for bit" launch $n "$here/tests/property_sharded_ebc" --device cuda --backend mpi --reproducible --draws $((tiny ? 2 : 50))
       done
       [ -z "$nccl" ] || ! is_there "$nccl" || check "unit_comm_comm on 1, to itself by NCCL" launch 1 env TRSHARD_NCCL_ALONE=1 "$here/tests/unit_comm_comm" ;;
-    bench)
-      bench bench.txt
-      profile ;;
-    golden) ! can_run || every_golden ;;
+    bench) bench bench.txt ;;
+    dense)
+      part 200 variants
+      part 90 profile
+      few_sanitized
+      part 70 between_ranks
+      ! can_run || every_golden 17 ;;
+    ncu) profile ;;
+    nccl) between_ranks ;;
+    golden) ! can_run || every_golden 1 ;;
     laws) ! can_run || laws ;;
     shared) ! can_run || golden 2,4 rowwise_adagrad_dot weighted_mixed dcn adam_dot fp16_rowwise_adagrad mean_sum_mixed_cat ;;
     memcheck | racecheck | synccheck | initcheck) sanitized "$stage" ;;

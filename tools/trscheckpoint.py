@@ -5,9 +5,11 @@ import ctypes
 import ctypes.util
 import os
 import re
+import sys
 
 import h5py
 import numpy as np
+from trspython import tqdm
 
 import trsdata
 import trsids
@@ -20,6 +22,7 @@ DEFAULTS = {"step": 0, "epoch": 0, "samples_seen": 0, "run_step": 0, "global_bat
 STATES = re.compile(r"dense_optimizer/.*|embedding/.+/(?!weight$)[^/]+")  # a table's name may have slashes
 FREQUENCY = "dense_optimizer/candidates/frequency"  # state of -softmax_logq streaming, which belongs to no weight
 AVERAGE = re.compile(r"dense_optimizer/(.+)/ema")  # average of the weight dense/..., with -ema_decay
+OPEN_CHANGES = re.compile(r"embedding/.+/delta/changed")  # rows that no delta has yet; only a resumed training needs them
 NO_CHECKSUMS = "libxxhash is not installed: checksums are neither verified nor written"
 
 
@@ -62,6 +65,11 @@ def hash_of(blocks):
     return total.digest()
 
 
+def bar(what, tensors):
+    """A progress bar over the bytes of tensors."""
+    return tqdm(total=sum(tensor.bytes for tensor in tensors.values()), desc=what, unit="B", unit_scale=True, disable=not sys.stderr.isatty())
+
+
 def plain(value):
     """An attribute as text, an integer, a number, or a list of these."""
     if isinstance(value, (bytes, str)):
@@ -98,22 +106,27 @@ class Checkpoint:
     the attributes of the root and of each tensor.
     """
 
+    format, version = FORMAT, VERSION
+
     def __init__(self, path, stack, quantised=False):
         """quantised: also accept tables of quantised rows, as bytes."""
         self.path, self.quantised = path, quantised
         self.file = stack.enter_context(trsdata.opened(path))
         found, version = plain(self.file.attrs.get("format", "none")), plain(self.file.attrs.get("version", 0))
-        if (found, version) != (FORMAT, VERSION):
-            raise FormatError(f"{path}: format {found}, version {version}, expected {FORMAT}, version {VERSION}")
+        if found == "trshard-increment" and self.format == FORMAT:
+            raise FormatError(f"{path} is an incremental checkpoint, which has only the rows that have changed: tools/merge_checkpoint.py makes a full one")
+        if (found, version) != (self.format, self.version):
+            raise FormatError(f"{path}: format {found}, version {version}, expected {self.format}, version {self.version}")
         self.attributes = plain_attributes(path, self.file)
         self.tensors, self.of_tensors = {}, {}
         self.file.visititems(self._visit)
         if not self.tensors:
             raise FormatError(f"{path} has no tensors")
         self.predicting = predicting(self.tensors)
+        self.table_names = [path[len("embedding/"):-len("/weight")] for path in self.tensors if path.startswith("embedding/") and path.endswith("/weight")]
 
     def _visit(self, name, item):
-        if not isinstance(item, h5py.Dataset) or name.startswith("checksums/"):
+        if not isinstance(item, h5py.Dataset) or name.startswith("checksums/") or OPEN_CHANGES.fullmatch(name):
             return
         where = f"{self.path}: /{name}"
         if name.endswith("weight_quantised") and not self.quantised:
@@ -186,6 +199,15 @@ def opened(path, quantised=False):
             text = str(error).splitlines()[0]
             raise FormatError(text if text.startswith(path) else f"{path}: {text}") from None
         yield checkpoint
+
+
+def verify(checkpoint):
+    """Shows a progress bar. Raises FormatError if the file's checksums do not hold."""
+    with bar(f"verify {os.path.basename(checkpoint.path)}", checkpoint.tensors) as progress:
+        try:
+            checkpoint.verify(progress.update)
+        except (OSError, RuntimeError, ValueError) as error:  # h5py raises these for damaged files
+            raise FormatError(f"{checkpoint.path} is damaged: {str(error).splitlines()[0]}") from None
 
 
 # --- the definition of a model ---
@@ -319,7 +341,7 @@ class Parts:
 
 
 def _write_tensor(file, path, tensor, attributes, where, progress):
-    keeps = path.startswith("embedding/") and path.endswith("/weight")
+    keeps = path.startswith("embedding/") and (path.endswith("/weight") or "/delta/" in path)
     dtype = tensor.dtype if keeps else "I64" if trsids.part(path) else "F32"
     item = file.create_dataset(path, tensor.shape, NUMPY[dtype])
     parts = Parts(tensor.shape, item.dtype.itemsize) if Hash.available() else None
@@ -339,14 +361,14 @@ def _write_tensor(file, path, tensor, attributes, where, progress):
     set_attributes(item, dict(attributes, **({"dtype": "bf16"} if dtype == "BF16" else {})), sums)
 
 
-def write(path, tensors, attributes, of_tensors, source_name, progress):
-    """A new checkpoint, which gets its name only when it is complete."""
+def write(path, tensors, attributes, of_tensors, source_name, progress, kind=(FORMAT, VERSION)):
+    """A new checkpoint, which gets its name only when it is complete. kind: the file's format and version."""
     out = trsdata.AtomicFile(path)
     try:
         for name, tensor in tensors.items():
             _write_tensor(out.file, name, tensor, of_tensors.get(name, {}), f"tensor {source_name(name)}", progress)
         sums = out.file.require_group("checksums") if Hash.available() else None
-        set_attributes(out.file, dict(DEFAULTS, **attributes, format=FORMAT, version=VERSION), sums)
+        set_attributes(out.file, dict(DEFAULTS, **attributes, format=kind[0], version=kind[1]), sums)
         out.publish()
     except BaseException:
         out.discard()

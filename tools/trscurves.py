@@ -14,8 +14,8 @@ AT = {"ndcg": "NDCG", "recall": "recall"}  # a panel for each, with all K of -me
 OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first that the run has, for a task whose labels are no probabilities
 LOSSES = {"bce": "binary cross entropy", "in_batch_softmax": "softmax among the batch's candidates", "sampled_softmax": "softmax among drawn candidates"}
 SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),
-          ("evaluation", "eval/{}", "eval/step", "evaluation"))
-OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # colours of a single run's series
+          ("evaluation", "eval/{}", "eval/step", "evaluation"), ("ahead", "ahead/{}", "ahead/step", "files, before training on them"))
+OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00", "ahead": "#009e73"}  # colours of a single run's series
 HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", "batches": "#e69f00", "exchanges": "#117733", "activations": "#cc79a7",
         "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
 HELD_WORDS = {"others_pages": "memory of other ranks", "libraries_and_rest": "libraries and MPI"}  # labels of kinds whose names in the file are not clear
@@ -91,13 +91,15 @@ def draw_loss(axes, runs, styles, window):
         step, loss = run.updates(), run["train/loss"]
         n = window or max(1, len(loss) // 100)
         if len(loss):
-            axes.plot(*thin(step, loss), color=style.of("window"), alpha=0.22, linewidth=0.6)
+            axes.plot(*thin(step, loss), color=style.of("window"), alpha=0.22, linewidth=0.6, gid=f"{style.prefix}each step")
             axes.plot(*thin(step, smooth(loss, n)), color=style.of("window"), linewidth=style.width, linestyle=style.line,
-                      label=f"{style.prefix}train" + (f", mean over {n} steps" if n > 1 else ""))
-        if len(run["eval/loss"]):
-            axes.plot(run["eval/step"], run["eval/loss"], "o-", color=style.of("evaluation"), markersize=style.marker, markerfacecolor="white", linewidth=1,
-                      label=f"{style.prefix}evaluation, last {last_value(run['eval/loss'])}")
-            points.append(run["eval/loss"])
+                      label=f"{style.prefix}train" + (f", mean over {n} steps" if n > 1 else ""), gid=f"{style.prefix}train, mean" if n > 1 else None)
+        for series, prefix, steps, words in SERIES[2:]:
+            values = run[prefix.format("") + "loss"]
+            if len(values):
+                axes.plot(run[steps], values, "o-", color=style.of(series), markersize=style.marker, markerfacecolor="white", linewidth=1,
+                          label=f"{style.prefix}{words}, last {last_value(values)}", gid=style.prefix + words)
+                points.append(values)
         if "stopped_early" in run.attrs and len(step):
             axes.axvline(step[-1], color=style.of("window"), linewidth=1.2, linestyle=":", label=f"{style.prefix}stopped early")
         draw_starts(axes, run, style, words=True)
@@ -122,7 +124,7 @@ def draw_at(axes, runs, styles, curves, title, ylabel=""):
     for run, style in zip(runs, styles):
         for i, (k, steps, values) in enumerate(curves(run)):
             axes.plot(steps, values, linestyle=STYLES[i % len(STYLES)], marker="o" if len(values) < 40 else None, color=COLOURS[i % len(COLOURS)] if style.single else style.colour,
-                      linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}first {k:,}: {last_value(values)}")
+                      linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}first {k:,}: {last_value(values)}", gid=f"{style.prefix}first {k:,}")
         draw_starts(axes, run, style)
     finish(axes, title, ylabel)
 
@@ -141,8 +143,8 @@ def draw_groups(axes, runs, styles, task, kind, numbers):
 
 
 def has_metric(run, task, metric):
-    last, window = (values[np.isfinite(values)] for values in (run[f"eval/{task}{metric}"], run[f"metrics/{task}window_{metric}"]))
-    return len(last) > 1 or len(window) > 0 or (len(last) > 0 and len(run["train/loss"]) > 0)
+    last, window, ahead = (values[np.isfinite(values)] for values in (run[f"eval/{task}{metric}"], run[f"metrics/{task}window_{metric}"], run[f"ahead/{task}{metric}"]))
+    return len(last) > 1 or len(window) > 0 or len(ahead) > 0 or (len(last) > 0 and len(run["train/loss"]) > 0)
 
 
 def draw_metric(axes, runs, styles, task, metric, title):
@@ -151,10 +153,10 @@ def draw_metric(axes, runs, styles, task, metric, title):
             values = run[prefix.format(task) + metric]
             if not len(values):
                 continue
-            shape = {"window": style.line, "lifetime": (0, (1, 1)), "evaluation": "-"}[series]
-            axes.plot(run[steps], values, linestyle=shape, marker="o" if series == "evaluation" or len(values) == 1 else None, color=style.of(series),
+            shape = {"window": style.line, "lifetime": (0, (1, 1)), "evaluation": "-", "ahead": "--"}[series]
+            axes.plot(run[steps], values, linestyle=shape, marker="o" if series in ("evaluation", "ahead") or len(values) == 1 else None, color=style.of(series),
                       markersize=style.marker, markerfacecolor="white", linewidth=style.width if series == "window" else 1.1,
-                      label=f"{style.prefix}{words} {last_value(values)}")
+                      label=f"{style.prefix}{words} {last_value(values)}", gid=style.prefix + words)
         if has_metric(run, task, metric):
             draw_starts(axes, run, style)
     finish(axes, title, "")
@@ -194,7 +196,7 @@ def draw_ids(axes, runs, styles, title, unit, curve):
             if len(values):
                 finite = values[np.isfinite(values)]
                 axes.plot(run["ids/step"], values, linestyle=STYLES[i % len(STYLES)], marker="o" if len(values) < 40 else None, color=COLOURS[i % len(COLOURS)] if style.single else style.colour,
-                          linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}{plain(table, 24)}: {f'{finite[-1]:.4g}' if len(finite) else 'none'}")
+                          linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}{plain(table, 24)}: {f'{finite[-1]:.4g}' if len(finite) else 'none'}", gid=style.prefix + plain(table, 24))
         draw_starts(axes, run, style)
     if len(tables) > MOST_ID_TABLES:
         axes.plot([], [], " ", label=f"and {trsread.counted(len(tables) - MOST_ID_TABLES, 'table')} more")
@@ -209,7 +211,7 @@ def draw_rates(axes, runs, styles):
         for name, values, colour, line in (("dense and embedding" if both else "dense", dense, "#0072b2", style.line), ("embedding", embedding, "#d55e00", ":")):
             if len(values) and not (both and name == "embedding"):
                 axes.plot(*thin(run.updates(), values), color=colour if style.single else style.colour, linestyle=line, linewidth=style.width,
-                          label=f"{style.prefix}{name}, last {values[-1]:.3g}")
+                          label=f"{style.prefix}{name}, last {values[-1]:.3g}", gid=style.prefix + name)
         draw_starts(axes, run, style)
     axes.set_ylim(bottom=0)
     finish(axes, "learning rate", "")
@@ -223,9 +225,9 @@ def draw_speed(axes, runs, styles):
         if not len(speed):
             continue
         most = max(most, np.percentile(speed, 99.5))
-        axes.plot(*thin(step, speed), color=style.of("window"), linewidth=0.6, alpha=0.35)
+        axes.plot(*thin(step, speed), color=style.of("window"), linewidth=0.6, alpha=0.35, gid=f"{style.prefix}each step")
         axes.plot(*thin(step, smooth(speed, max(1, len(speed) // 50))), color=style.of("window"), linewidth=style.width, linestyle=style.line,
-                  label=f"{style.prefix}{trsread.count_text(run.speed())}/s")
+                  label=f"{style.prefix}{trsread.count_text(run.speed())}/s", gid=f"{style.prefix}mean")
         draw_starts(axes, run, style)
     axes.set_ylim(0, 1.1 * most or 1)
     axes.yaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
@@ -334,7 +336,7 @@ def draw_latency(axes, runs, styles):
     for ms, style in zip(map(np.sort, latencies), styles):
         if len(ms):
             axes.plot(np.append(ms[:1], ms), 100 * np.arange(len(ms) + 1) / len(ms), color=style.colour, linewidth=style.width, linestyle=style.line,
-                      label=style.prefix + ", ".join(f"{p} %: {ms[-(-p * len(ms) // 100) - 1]:.3g} ms" for p in (50, 90, 99)))
+                      label=style.prefix + ", ".join(f"{p} %: {ms[-(-p * len(ms) // 100) - 1]:.3g} ms" for p in (50, 90, 99)), gid=f"{style.prefix}% of batches")
     seen = np.concatenate(latencies)
     if seen.min() > 0 and seen.max() > 20 * np.median(seen):
         axes.set_xscale("log")
@@ -401,7 +403,7 @@ def compose(panels, columns=3):
     for draw, panel in zip(panels, axes.flat):
         draw(panel)
     # Legends of many runs are high. The figure grows by the additional height, so that panels keep their size.
-    heights = [panel.get_legend().get_window_extent(figure.canvas.get_renderer()).height / figure.dpi if panel.get_legend() else 0 for panel in axes.flat[:n]]
+    heights = [panel.get_legend().get_window_extent().height / figure.dpi if panel.get_legend() else 0 for panel in axes.flat[:n]]
     figure.set_figheight(figure.get_figheight() + sum(max(0, max(heights[first:first + columns]) - 0.6) for first in range(0, n, columns)))
     return figure
 

@@ -10,7 +10,6 @@ import re
 import h5py
 import numpy as np
 
-import trscheckpoint
 import trsdata
 import trsids
 import trsoptions
@@ -237,7 +236,7 @@ def _of_rows(path, table):
 def tables_of(checkpoint, sources):
     """The tables to convert. sources: {table: FILE or ROWS}. Raises ValueError for options that do not fit."""
     kinds, found = trsids.kinds(checkpoint.tensors), {}
-    weights = {path[len("embedding/"):-len("/weight")] for path in checkpoint.tensors if path.startswith("embedding/") and path.endswith("/weight")}
+    weights = set(checkpoint.table_names)
     for table, source in sources.items():
         if table not in weights:
             raise ValueError(f"--ids {table}: there is no such table, the tables are {', '.join(sorted(weights))}")

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures of plans, for plot_plan.py and report.py. trscurves.py draws runs. Code for both comes first."""
+import sys
 import warnings
 
 import matplotlib
 
-matplotlib.use("Agg")
+if "matplotlib.pyplot" not in sys.modules:  # a program that has it, such as a notebook, keeps its backend
+    matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes a checkpoint's model as an ONNX file for servers: jagged bags and dense features in, probabilities out (src/RULES.md, A1 to A5).
+"""Writes a checkpoint's model as an ONNX file for servers: jagged bags and dense features in, probabilities out (src/RULES.md, A1 to A5a).
 
 Inputs: if the model has dense features, dense float [batch, num_dense] (the columns of -data_dense, in its order). For each feature F, "F.ids"
 int64 [ids] and "F.offsets" int64 [batch + 1], which begin with 0 and end with the number of ids. For a feature of a weighted table also
-"F.weights" float [ids]. Output: "predictions" float [batch]. Ids are mapped as in training. A table that gives its rows to ids (id_map zch, dynamic) has their
+"F.weights" float [ids]. Outputs, as in results: "predictions" float [batch]; with several tasks or classes, "predictions.T" for each
+task T, float [batch], or [batch, classes] if its loss is softmax. Ids are mapped as in training. A table that gives its rows to ids (id_map zch, dynamic) has their
 ids in the graph, sorted, and a binary search of as many steps as their number has bits. Tables keep their type; sums are float32.
 
 This module writes the few protobuf messages itself, block by block, so that memory does not grow with the tables. An ONNX file must be
@@ -27,7 +28,10 @@ KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pool
         "id_unsigned", "qr_operation", "qr_collisions", "zch_policy", "zch_buckets", "zch_input_hash_size", "unknown_row",
         *(f"dynamic_{key}" for key in ("cap", "cap_bytes", "policy", "ttl", "admit_after", "admit_probability", "candidates", "buckets"))}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
-           "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation"}
+           "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation", "-tasks", "-task_heads"}
+TASK_KEYS = ("loss", "arch", "classes")
+# What follows a task's last layer.
+LOSSES = {"bce": lambda graph, z: graph("Sigmoid", z), "mse": lambda graph, z: z, "huber": lambda graph, z: z, "softmax": lambda graph, z: graph("Softmax", z, axis=1)}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "none", "fm", "deepfm", "projection")
 # Any other option of a model must be off or as in src/RULES.md, rule A5. Options of only the loss or the training's data are accepted,
@@ -84,11 +88,15 @@ class Graph:
     """Nodes, inputs and initial tensors. Each function of an operator returns the name of its output."""
 
     def __init__(self):
-        self.nodes, self.inputs, self.tensors, self.constants = [], [], {}, {}
+        self.nodes, self.inputs, self.outputs, self.tensors, self.constants = [], [], [], {}, {}
 
     def input(self, name, dtype, shape):
         self.inputs.append(value_info(name, dtype, shape))
         return name
+
+    def output(self, operator, *inputs, name, shape):
+        self.outputs.append(value_info(name, "F32", shape))
+        return self(operator, *inputs, name=name)
 
     def tensor(self, name, tensor):
         self.tensors[name] = tensor
@@ -126,10 +134,9 @@ class Model:
             raise FormatError(f"{self.path} does not hold its model, which ONNX needs: -init_from it in trshard, with the model's options, "
                               "and write it with -checkpoint_final")
         self.options = {name: value for name, value, *_ in trsoptions.options(text)}
-        if self.options.get("-tasks"):
-            raise FormatError(f"{self.path}: its model has the tasks {self.options['-tasks']}; the writer of ONNX knows models without -tasks alone")
-        self.tables = trsoptions.entries(self.value("-tables"))
-        known = OPTIONS | {f"-tables_{key}" for key in KEYS} | {f"-table_{table}_{key}" for table in self.tables for key in KEYS}
+        self.tables, self.tasks = trsoptions.entries(self.value("-tables")), trsoptions.entries(self.options.get("-tasks"))
+        known = OPTIONS | {f"-{one}{name}_{key}" for one, names, keys in (("table", self.tables, KEYS), ("task", self.tasks, TASK_KEYS))
+                           for name in ("s", *(f"_{name}" for name in names)) for key in keys}
         unknown = sorted(name for name, value in self.options.items() if name not in known and value not in OFF and not OF_TRAINING.fullmatch(name))
         if unknown:
             raise FormatError(f"{self.path}: its model has {unknown[0]} {self.options[unknown[0]]}, which is not known to the writer of ONNX")
@@ -147,10 +154,10 @@ class Model:
             raise FormatError(f"{self.path}: its model has {name} {value}, expected a number")
         return int(value)
 
-    def key(self, table, key):
-        """The option that holds a table's key."""
-        single = f"-table_{table}_{key}"
-        return single if single in self.options or f"-tables_{key}" not in self.options else f"-tables_{key}"
+    def key(self, name, key, kind="table"):
+        """The option that holds the key of a table or task."""
+        single, common = f"-{kind}_{name}_{key}", f"-{kind}s_{key}"
+        return single if single in self.options or common not in self.options else common
 
 
 class Table:
@@ -363,13 +370,13 @@ def take(graph, checkpoint, path, shape=None):
 
 
 def layers(checkpoint, module):
-    return sum(path.startswith(f"dense/{module}/") and re.fullmatch(rf"dense/{module}/\d+/(weight|W|U)", path) is not None for path in checkpoint.tensors)
+    return sum(re.fullmatch(rf"dense/{re.escape(module)}/\d+/(weight|W|U)", path) is not None for path in checkpoint.tensors)
 
 
 def perceptron(graph, checkpoint, module, x, last_too, activation="Relu", residual=False):
     """The layers of a module with their activation; with `last_too` also the last layer has it."""
     n = layers(checkpoint, module)
-    for i in range(n):
+    for i in range(max(n, 1)):
         path, before = f"dense/{module}/{i}", x
         x = graph.layer(x, take(graph, checkpoint, f"{path}/weight"), [take(graph, checkpoint, f"{path}/bias")])
         if i < n - 1 or last_too:
@@ -400,6 +407,17 @@ def products(graph, x, n_vectors, dim):
     return graph("Gather", every, graph.constant([i * n_vectors + j for i in range(n_vectors) for j in range(i + 1, n_vectors)]), axis=1)
 
 
+def gated(graph, checkpoint, module, x, made):
+    """The sum of what experts made of x, weighted by the module's gate."""
+    gates = graph("Softmax", graph.layer(x, take(graph, checkpoint, f"dense/{module}/gate/weight"), []), axis=1)
+    column = lambda i: graph("Slice", gates, graph.constant([i]), graph.constant([i + 1]), graph.constant([1]))
+    total = None
+    for i, expert in enumerate(made):
+        weighed = graph("Mul", expert, column(i))
+        total = graph("Add", total, weighed) if total else weighed
+    return total
+
+
 def experts(graph, checkpoint, x, of, n_experts, rank):
     """The sum of a cross layer's experts, weighted by the gates. An expert's matrices are rows of U, C and V."""
     part = lambda name, i, rows: graph("Slice", of(name), graph.constant([i * rows]), graph.constant([(i + 1) * rows]), graph.constant([0]))
@@ -409,13 +427,7 @@ def experts(graph, checkpoint, x, of, n_experts, rank):
         made.append(graph.layer(graph("Relu", graph.layer(p, part("C", i, rank), [])), part("U", i, width), []))
     if n_experts == 1:
         return made[0]
-    gates = graph("Softmax", graph.layer(x, take(graph, checkpoint, "dense/crossnet_mixture/gate/weight"), []), axis=1)
-    column = lambda i: graph("Slice", gates, graph.constant([i]), graph.constant([i + 1]), graph.constant([1]))
-    total = None
-    for i, expert in enumerate(made):
-        weighed = graph("Mul", expert, column(i))
-        total = graph("Add", total, weighed) if total else weighed
-    return total
+    return gated(graph, checkpoint, "crossnet_mixture", x, made)
 
 
 class CrossLayer:
@@ -472,6 +484,43 @@ def interaction(graph, checkpoint, kind, dense, x, vectors, model):
     return graph("Concat", *out, axis=1) if len(out) > 1 else out[0]
 
 
+def inputs_of_tasks(graph, checkpoint, x, model):
+    """{task: the input of its layers} behind the experts of -task_heads."""
+    kind = model.value("-task_heads", ("shared", "mmoe", "ple"), "shared")
+    of = dict.fromkeys(model.tasks, x)
+    if kind == "shared":
+        return of
+    n_shared, n_own, n_levels = model.number("-heads_experts"), *((model.number("-heads_task_experts"), model.number("-heads_levels")) if kind == "ple" else (0, 1))
+    for level in range(n_levels):
+        module = lambda task: f"level_{level}/tasks/{task}"
+        make = lambda place, n, y: [perceptron(graph, checkpoint, f"{place}/expert_{e}", y, True) for e in range(n)]
+        own = {task: make(module(task), n_own, y) for task, y in of.items()}
+        shared = make(f"level_{level}/common", n_shared, x)
+        of = {task: gated(graph, checkpoint, module(task), y, own[task] + shared) for task, y in of.items()}
+        if level < n_levels - 1:
+            x = gated(graph, checkpoint, f"level_{level}/common", x, [expert for made in own.values() for expert in made] + shared)
+    return of
+
+
+def heads(graph, checkpoint, x, model, *behind):
+    """The outputs, from the output of the interaction."""
+    if not model.tasks:
+        logit = perceptron(graph, checkpoint, "over_arch", x, False, *behind)
+        graph.output("Squeeze", LOSSES["bce"](graph, logit), graph.constant([1]), name="predictions", shape=["batch"])
+    single = len(model.tasks) == 1
+    alone = single and model.options.get("-task_heads", "shared") == "shared"
+    for task, y in inputs_of_tasks(graph, checkpoint, x, model).items():
+        loss = model.value(model.key(task, "loss", "task"), LOSSES, "bce")
+        name = "predictions" if single and loss != "softmax" else f"predictions.{task}"
+        module = "over_arch" if alone else f"tasks/{task}"
+        n = width(graph, checkpoint, module)
+        found = LOSSES[loss](graph, perceptron(graph, checkpoint, module, y, False, *behind))
+        if loss == "softmax":
+            graph.output("Identity", found, name=name, shape=["batch", n])
+        else:
+            graph.output("Squeeze", found, graph.constant([1]), name=name, shape=["batch"])
+
+
 def build(checkpoint):
     """The graph of a checkpoint's model."""
     model, graph = Model(checkpoint), Graph()
@@ -490,8 +539,7 @@ def build(checkpoint):
             parts.append(pooled(graph, checkpoint, table, feature))
             n_vectors += table.places
     x = graph("Concat", *parts, axis=1)
-    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim), model), False, *behind("over_arch"))
-    graph("Squeeze", graph("Sigmoid", logit), graph.constant([1]), name="predictions")
+    heads(graph, checkpoint, interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim), model), model, *behind("over_arch"))
     left = [path for path in checkpoint.tensors if path not in graph.tensors and not trscheckpoint.STATES.fullmatch(path)]
     if left:
         raise FormatError(f"{checkpoint.path} has /{left[0]}, which its model does not use")
@@ -522,7 +570,8 @@ def _parts(graph, places):
             yield numbers
     for info in graph.inputs:
         yield field(11, info)
-    yield field(12, value_info("predictions", "F32", ["batch"]))
+    for info in graph.outputs:
+        yield field(12, info)
 
 
 def _size(parts):

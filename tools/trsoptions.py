@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options as trshard writes them into checkpoints and results: the text of an option file, with one option per line (input/README.md, "Options")."""
+"""Options as trshard writes them into checkpoints and results: the text of an option file, with one option per line (input/MODELS.md, "Option files")."""
 import re
 
 OPTION = re.compile(r'''("(?:[^"]|"")*"|[^\s"]\S*)(?:[ \t]+("(?:[^"]|"")*"|[^\s"#]\S*))?(?:[ \t]+# (.*))?''')

@@ -251,7 +251,7 @@ class Run:
             raise Unreadable(f"{source} holds no results of a run: its attribute format is {self.attrs.get('format', 'missing')}")
         self.columns, self.texts = {}, {}
         handle.visititems(self._add)
-        for group in ("train", "eval", "metrics", "ids", "starts"):
+        for group in ("train", "eval", "ahead", "metrics", "ids", "starts"):
             lengths = {name: len(column) for name, column in self.columns.items() if name.startswith(group + "/")}
             if len(set(lengths.values())) > 1:
                 raise Unreadable(f"{source}: the columns of /{group} differ in length: {lengths}")

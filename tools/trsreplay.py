@@ -2,7 +2,7 @@
 """Replays a step's exchanges in a model: a trace gives the times when they start and are waited for, a model of the network their duration.
 
 Own time is the time in which a rank computes: a step without the spans in which it waits or moves data that has arrived. An exchange starts
-after some own time, and is needed after some more own time, when the trace has its end. In the replay a rank computes, and its exchanges take
+after some own time, and is needed after some more own time, when the rank waits for it. In the replay a rank computes, and its exchanges take
 turns on its share of the host's network, in the order in which they start. If an exchange is needed before it is done, the rank waits. So an
 exchange costs only the time that computation does not hide.
 """
@@ -30,8 +30,8 @@ def own_clock(stages):
     return own
 
 
-def exchanges_of(path):
-    """[{name, bytes, start, need}] of a step, in order: medians over ranks and steps; start and need as fractions of a step's own time."""
+def steps_of(path):
+    """[(rank, own ms, wall ms, [(name, bytes, start, need, bytes of messages)])] of the traced steps; start and need as fractions of the step's own time."""
     with open(path, encoding="ascii") as file:
         events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
     found = []
@@ -41,12 +41,27 @@ def exchanges_of(path):
         for step in (event for event in mine if event["name"] == "step"):
             begin, end = clock(step["ts"]), clock(step["ts"] + step["dur"])
             inside = [event for event in mine if event["cat"] == "exchange" and step["ts"] <= event["ts"] < step["ts"] + step["dur"]]
-            found.append([(event["name"], event["args"]["bytes"], (clock(event["ts"]) - begin) / (end - begin),
-                           (clock(event["ts"] + event["dur"]) - begin) / (end - begin)) for event in inside])
+            found.append((rank, 1e-3 * (end - begin), 1e-3 * step["dur"],
+                          [(event["name"], event["args"]["bytes"], (clock(event["ts"]) - begin) / (end - begin),
+                            (clock(event["args"].get("needed", event["ts"] + event["dur"])) - begin) / (end - begin), event["args"].get("message_bytes", 0)) for event in inside]))
+    return found
+
+
+def exchanges_of(path):
+    """[{name, bytes, start, need, message_bytes}] of a step, in order: medians over ranks and steps; start and need as fractions of a step's own time."""
+    found = [exchanges for *_, exchanges in steps_of(path)]
     usual = statistics.mode(tuple(row[0] for row in step) for step in found)
     found = [step for step in found if tuple(row[0] for row in step) == usual]
-    return [{"name": name} | {key: statistics.median(step[i][k + 1] for step in found) for k, key in enumerate(("bytes", "start", "need"))}
+    return [{"name": name} | {key: statistics.median(step[i][k + 1] for step in found) for k, key in enumerate(("bytes", "start", "need", "message_bytes"))}
             for i, name in enumerate(usual)]
+
+
+def own_ms_of(path):
+    """Own ms of a step of the slowest rank: the largest of the ranks' medians."""
+    by_rank = {}
+    for rank, own_ms, *_ in steps_of(path):
+        by_rank.setdefault(rank, []).append(own_ms)
+    return max(map(statistics.median, by_rank.values()))
 
 
 def blocks_of(first, second, ranks):

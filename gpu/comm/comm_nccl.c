@@ -133,7 +133,7 @@ static PetscBool has_failed(void)
 /* Begin a call to NCCL that may wait for other ranks. over() ends the call. */
 static void enter(const char *what)
 {
-  TrsNcclEnter(what, TrsCommWaitAtMost(0));
+  TrsNcclEnter(what, TrsCommWaitAtMost(0), PETSC_TRUE);
 }
 
 /* End a call to NCCL and raise its error. After an abort no communicator exists. */
@@ -418,7 +418,7 @@ static PetscErrorCode connect(TrsComm comm)
                                                       : fail(data->nccl, result, NULL, "ncclGetUniqueId")));
   PetscCallMPI(MPI_Bcast(&id, (int)sizeof(id), MPI_BYTE, 0, comm->mpi));
   PetscCall(TrsNcclWatchStart(has_failed, abort_all));
-  enter("the set-up of a communicator");
+  TrsNcclEnter("the set-up of a communicator", TrsCommWaitAtMost(0), PETSC_FALSE);
   result = data->nccl->CommInitRankConfig(&data->comm, comm->size, id, comm->rank, &config);
   PetscCall(over(data, result, "the set-up of a communicator"));
   data->next = all_communicators;
@@ -446,26 +446,39 @@ static PetscErrorCode setup_nccl(TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode destroy_nccl(TrsComm comm)
+/*
+  Wait for the end of a communicator's work and free it. It stays in the list until the wait has
+  succeeded, so that a failure aborts it with the others.
+*/
+static PetscErrorCode disconnect(TrsNcclData *data)
 {
-  TrsNcclData *data = (TrsNcclData *)comm->data;
-  /* the caller's stream if NCCL is not used */
-  TrsStream stream = data->comm ? (TrsStream)(void *)data->stream : NULL;
-  ncclResult_t result;
+  ncclComm_t ended;
 
   PetscFunctionBegin;
-  if (stream) PetscCall(comm->device->stream_synchronize(stream));
+  enter("the end of a communicator");
+  PetscCall(over(data, data->nccl->CommFinalize(data->comm), "the end of a communicator"));
   for (TrsNcclData **at = &all_communicators; *at; at = &(*at)->next) {
     if (*at != data) continue;
     *at = data->next;
     break;
   }
-  if (data->comm) {
-    enter("the end of a communicator");
-    result = data->nccl->CommFinalize(data->comm);
-    (void)data->nccl->CommDestroy(data->comm);
-    PetscCall(over(data, result, "the end of a communicator"));
-  }
+  ended = data->comm;
+  data->comm = NULL;
+  enter("the release of a communicator");
+  (void)data->nccl->CommDestroy(ended);
+  PetscCall(over(data, ncclSuccess, "the release of a communicator"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy_nccl(TrsComm comm)
+{
+  TrsNcclData *data = (TrsNcclData *)comm->data;
+  /* the caller's stream if NCCL is not used */
+  TrsStream stream = data->comm ? (TrsStream)(void *)data->stream : NULL;
+
+  PetscFunctionBegin;
+  if (stream) PetscCall(comm->device->stream_synchronize(stream));
+  if (data->comm) PetscCall(disconnect(data));
   if (!all_communicators) TrsNcclWatchStop();
   while (data->free) {
     TrsNcclRequest *next = data->free->next;

@@ -20,12 +20,27 @@ static struct {
   pthread_cond_t wake;
   pthread_t thread;
   PetscBool runs, stops;
-  const char *what; /* the main thread's current call, or NULL */
+  const char *what;    /* the main thread's current call, or NULL */
+  PetscBool can_abort; /* false: nothing ends this call but the end of the process */
   double since_s, limit_s;
   TrsNcclEnd end; /* how this call ended */
   PetscBool (*has_failed)(void);
   void (*abort_all)(void);
-} watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* End the process, because the main thread's call cannot be ended. */
+static void give_up(void)
+{
+  if (watch.end == TRS_NCCL_FAILED)
+    (void)fprintf(stderr, "trshard: error: NCCL: %s did not end when it was aborted after a failure\n",
+                  watch.what);
+  else
+    (void)fprintf(stderr,
+                  "trshard: error: NCCL: %s did not end in %g s (-comm_wait_seconds)%s; a rank or the "
+                  "network hangs\n",
+                  watch.what, watch.limit_s, watch.can_abort ? ", nor when it was aborted" : "");
+  _exit(TrsExitStatus(TRS_ERR_UNAVAILABLE));
+}
 
 /* Check the main thread's current call. Called every LOOK_EVERY_S. */
 static void look(void)
@@ -33,15 +48,12 @@ static void look(void)
   const double took_s = TrsClock() - watch.since_s;
 
   if (watch.end == TRS_NCCL_IN_TIME && (took_s > watch.limit_s || watch.has_failed())) {
+    if (took_s > watch.limit_s && !watch.can_abort) give_up();
     watch.end = took_s > watch.limit_s ? TRS_NCCL_LATE : TRS_NCCL_FAILED;
     watch.since_s += took_s;
     watch.abort_all();
   } else if (watch.end != TRS_NCCL_IN_TIME && took_s > GRACE_S) {
-    (void)fprintf(stderr,
-                  "trshard: error: NCCL: %s did not end in %g s (-comm_wait_seconds), nor when it "
-                  "was aborted; a rank or the network hangs\n",
-                  watch.what, watch.limit_s);
-    _exit(TrsExitStatus(TRS_ERR_UNAVAILABLE));
+    give_up();
   }
 }
 
@@ -49,7 +61,7 @@ static void *work(void *unused)
 {
   (void)pthread_mutex_lock(&watch.lock);
   while (!watch.stops) {
-    const double until_s = TrsClockOf(CLOCK_REALTIME) + LOOK_EVERY_S;
+    const double until_s = TrsClock() + LOOK_EVERY_S;
     const struct timespec until = {(time_t)until_s, (long)((until_s - (double)(time_t)until_s) * 1e9)};
 
     (void)pthread_cond_timedwait(&watch.wake, &watch.lock, &until);
@@ -59,6 +71,18 @@ static void *work(void *unused)
   return unused;
 }
 
+/* The thread waits by the clock of durations, because the clock of the day may be set back. */
+static int start_thread(void)
+{
+  pthread_condattr_t attributes;
+  int error = pthread_condattr_init(&attributes);
+
+  if (!error) error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  if (!error) error = pthread_cond_init(&watch.wake, &attributes);
+  (void)pthread_condattr_destroy(&attributes);
+  return error ? error : pthread_create(&watch.thread, NULL, work, NULL);
+}
+
 PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all)(void))
 {
   PetscFunctionBegin;
@@ -66,7 +90,7 @@ PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all
   watch.has_failed = has_failed;
   watch.abort_all = abort_all;
   watch.stops = PETSC_FALSE;
-  PetscCheck(pthread_create(&watch.thread, NULL, work, NULL) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+  PetscCheck(start_thread() == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "the system gives no thread to watch NCCL");
   watch.runs = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -80,15 +104,17 @@ void TrsNcclWatchStop(void)
   (void)pthread_cond_signal(&watch.wake);
   (void)pthread_mutex_unlock(&watch.lock);
   (void)pthread_join(watch.thread, NULL);
+  (void)pthread_cond_destroy(&watch.wake);
   watch.runs = PETSC_FALSE;
 }
 
-void TrsNcclEnter(const char *what, double limit_s)
+void TrsNcclEnter(const char *what, double limit_s, PetscBool can_abort)
 {
   (void)pthread_mutex_lock(&watch.lock);
   watch.what = what;
   watch.since_s = TrsClock();
   watch.limit_s = limit_s;
+  watch.can_abort = can_abort;
   watch.end = TRS_NCCL_IN_TIME;
   (void)pthread_mutex_unlock(&watch.lock);
 }

@@ -6,7 +6,8 @@
   the stream. A nonblocking communicator would cost more, because NCCL starts a thread for each
   group of its calls. If a call takes too long, or a communicator fails during the call, the
   watching thread aborts all communicators, which ends the call. If the call still does not return,
-  the thread ends the process with exit code 69.
+  the thread ends the process with exit code 69. It also does so, without an abort, if a set-up
+  takes too long: a communicator that is not set up yet cannot be aborted.
 */
 #pragma once
 
@@ -25,15 +26,16 @@ typedef enum {
   too long. abort_all must abort all communicators. Not collective. Errors: UNAVAILABLE if the
   system cannot create a thread.
 */
-PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all)(void));
+PETSC_EXTERN PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all)(void));
 
 /* End the thread. Does nothing if the thread does not run. Not collective. */
-void TrsNcclWatchStop(void);
+PETSC_EXTERN void TrsNcclWatchStop(void);
 
 /*
   Begin a call to NCCL that may take limit_s seconds. `what` names the call in messages, and must
   stay valid until TrsNcclLeave(). The main thread must not change the list of communicators during
-  such a call.
+  such a call. If can_abort is false, the call is to a communicator that abort_all does not know
+  yet, and only the end of the process ends it.
 */
-void TrsNcclEnter(const char *what, double limit_s);
-TrsNcclEnd TrsNcclLeave(void);
+PETSC_EXTERN void TrsNcclEnter(const char *what, double limit_s, PetscBool can_abort);
+PETSC_EXTERN TrsNcclEnd TrsNcclLeave(void);

@@ -9,6 +9,7 @@
 #include "gpu/device/device_cuda.h"
 
 #include "core/clock.h"
+#include "device/kernel_times.h"
 #include "gpu/cuda_error.h"
 
 #include <inttypes.h>
@@ -30,10 +31,12 @@ static PetscErrorCode (*while_waiting)(double start_s); /* registered once, at s
 static int64_t n_releases; /* number of times that device or pinned memory was released */
 
 /*
-  Times of timed events count from the event `zero` (clock_align_cuda()), which is never destroyed.
+  Times of timed events count from the event `zero` (clock_align_cuda()). It exists until another
+  GPU is timed, or as long as the process.
 */
 enum { TRS_CUDA_CLOCK_ROUNDS = 8 };
 static TrsEvent zero;
+static int zero_gpu; /* the GPU of `zero` */
 static double zero_s;
 
 /* Memory that the kernels on a stream share: scratch memory and counters. */
@@ -46,7 +49,10 @@ typedef struct {
 } TrsCudaStreamRoom;
 static TrsCudaStreamRoom *streams;
 static int n_streams;
-static TrsDeviceBuffer default_room[TRS_CUDA_KINDS];
+
+/* The same memory for the default streams: each GPU has one. */
+static TrsDeviceBuffer (*default_room)[TRS_CUDA_KINDS];
+static int n_default_rooms;
 
 /*
   Wait until `query` reports that the stream or event is done, or until while_waiting() finds an
@@ -409,11 +415,28 @@ static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode room_of(TrsStream stream, int kind, int64_t bytes, void **room)
+/* Find the memory of the current GPU's default stream. */
+static PetscErrorCode room_of_default(int kind, TrsDeviceBuffer **buffer)
 {
-  TrsDeviceBuffer *buffer = stream ? NULL : &default_room[kind];
+  int gpu;
 
   PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  if (gpu >= n_default_rooms) {
+    PetscCall(PetscRealloc((size_t)(gpu + 1) * sizeof(*default_room), &default_room));
+    memset(default_room + n_default_rooms, 0, (size_t)(gpu + 1 - n_default_rooms) * sizeof(*default_room));
+    n_default_rooms = gpu + 1;
+  }
+  *buffer = &default_room[gpu][kind];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode room_of(TrsStream stream, int kind, int64_t bytes, void **room)
+{
+  TrsDeviceBuffer *buffer = NULL;
+
+  PetscFunctionBegin;
+  if (!stream) PetscCall(room_of_default(kind, &buffer));
   for (int i = 0; !buffer && i < n_streams; i++)
     if (streams[i].stream == TrsStreamCuda(stream)) buffer = &streams[i].room[kind];
   PetscCheck(buffer, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a stream that is not the CUDA device's");
@@ -502,8 +525,12 @@ static PetscErrorCode clock_align_cuda(void)
   double least_s = HUGE_VAL;
   TrsStream idle = NULL;
   TrsEvent tried = NULL;
+  int gpu;
 
   PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  if (gpu != zero_gpu) PetscCall(event_destroy_cuda(&zero));
+  zero_gpu = gpu;
   PetscCall(stream_create_cuda("clock", &idle));
   PetscCall(timed_event_create_cuda(&tried));
   if (!zero) PetscCall(timed_event_create_cuda(&zero));
@@ -546,6 +573,17 @@ static PetscErrorCode timed_event_read_cuda(TrsEvent event, PetscBool wait, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode timed_event_took_cuda(TrsEvent begin, TrsEvent end, double *seconds)
+{
+  float milliseconds = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCudaEventWait(TrsEventCuda(end)));
+  TrsCallCUDA(cudaEventElapsedTime(&milliseconds, TrsEventCuda(begin), TrsEventCuda(end)));
+  *seconds = 1e-3 * (double)milliseconds;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   The capture restricts only the calls of this thread. NCCL's threads, and threads that wait for
   files, may call CUDA as usual.
@@ -559,11 +597,17 @@ static PetscErrorCode capture_start_cuda(TrsStream stream)
 
 static PetscErrorCode capture_end_cuda(TrsStream stream, TrsGraph *graph)
 {
-  cudaGraph_t captured;
+  cudaGraph_t captured = NULL;
   cudaGraphExec_t made;
   size_t n_nodes = 0;
 
   PetscFunctionBegin;
+  if (!graph) { /* after an error, which is reported instead of this call's */
+    (void)cudaStreamEndCapture(TrsStreamCuda(stream), &captured);
+    if (captured) (void)cudaGraphDestroy(captured);
+    (void)cudaGetLastError();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   *graph = NULL;
   TrsCallCUDA(cudaStreamEndCapture(TrsStreamCuda(stream), &captured));
   TrsCallCUDA(cudaGraphGetNodes(captured, NULL, &n_nodes));
@@ -588,7 +632,10 @@ PetscErrorCode TrsCudaIsCapturing(TrsStream stream, PetscBool *capturing)
 static PetscErrorCode graph_launch_cuda(TrsGraph graph, TrsStream stream)
 {
   PetscFunctionBegin;
-  if (graph) TrsCallCUDA(cudaGraphLaunch(TrsGraphCuda(graph), TrsStreamCuda(stream)));
+  if (!graph) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsKernelBegin("graph", 0, 0, stream));
+  TrsCallCUDA(cudaGraphLaunch(TrsGraphCuda(graph), TrsStreamCuda(stream)));
+  PetscCall(TrsKernelEnd(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -642,6 +689,7 @@ const TrsDeviceOps trs_device_cuda = {
     .timed_event_create = timed_event_create_cuda,
     .clock_align = clock_align_cuda,
     .timed_event_read = timed_event_read_cuda,
+    .timed_event_took = timed_event_took_cuda,
     .capture_start = capture_start_cuda,
     .capture_end = capture_end_cuda,
     .graph_launch = graph_launch_cuda,

@@ -23,6 +23,7 @@
   X(MatmulPreferenceDestroy) \
   X(MatmulPreferenceSetAttribute) \
   X(MatmulAlgoGetHeuristic) \
+  X(MatmulAlgoConfigGetAttribute) \
   X(Matmul)
 
 /* One pointer for each function. For example, Matmul points to cublasLtMatmul. */

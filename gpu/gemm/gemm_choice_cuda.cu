@@ -42,6 +42,7 @@ struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t operand, result; /* TrsDType of A and B; TrsDType of C and the bias */
   int32_t trans_a, trans_b, epilogue, add, alignment_a, alignment_b, alignment_c, alignment_bias;
+  int64_t gpu;       /* a choice belongs to the handle of a GPU */
   int64_t mask_bits; /* distance between two rows of the mask, in bits */
 };
 
@@ -54,13 +55,14 @@ struct TrsGemmChoice {
   int n_met; /* number of times that the shape occurred, counted up to 2 */
   /* number of timed algorithms, or 0; index of the fastest algorithm, which is used */
   int n_timed, fastest;
+  int tile, split, scheme; /* how the timed algorithm that is used computes */
   /* time of the heuristic's first algorithm, and of the algorithm that is used */
   float first_ms, own_ms;
 };
 
 static struct {
-  cublasLtHandle_t handle;
-  int gpu;             /* the GPU to which the handle belongs */
+  cublasLtHandle_t *handle; /* [n_gpus] the handle of each GPU; NULL if it was not used */
+  int n_gpus;
   int n_choices, last; /* number of choices; index of the choice used last */
   /*
     number of choices without a kernel; number of choices whose kernel does not make the product's
@@ -100,16 +102,14 @@ int TrsGemmChoicesApart()
 }
 
 /* A handle belongs to the GPU that is current at its creation. A process may use several GPUs. */
-static PetscErrorCode take_handle(const TrsCublasLt *blas)
+static PetscErrorCode make_handle(const TrsCublasLt *blas, int gpu)
 {
-  int gpu;
-
   PetscFunctionBegin;
-  TrsCallCUDA(cudaGetDevice(&gpu));
-  if (state.handle && state.gpu == gpu) PetscFunctionReturn(PETSC_SUCCESS);
-  if (state.handle) CALL_BLAS(blas->Destroy(state.handle));
-  CALL_BLAS(blas->Create(&state.handle));
-  state.gpu = gpu;
+  if (gpu >= state.n_gpus) {
+    PetscCall(PetscRealloc(static_cast<size_t>(gpu + 1) * sizeof(*state.handle), &state.handle));
+    for (; state.n_gpus <= gpu; state.n_gpus++) state.handle[state.n_gpus] = NULL;
+  }
+  if (!state.handle[gpu]) CALL_BLAS(blas->Create(&state.handle[gpu]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -137,6 +137,37 @@ static int epilogue_of(const TrsProduct *p)
   return !p->bias ? PLAIN : relu ? BIAS_RELU : BIAS;
 }
 
+enum { TRS_SHAPE_TEXT = 96 };
+
+static void shape_text(const Shape *shape, char text[TRS_SHAPE_TEXT])
+{
+  snprintf(text, TRS_SHAPE_TEXT, "%lld x %lld x %lld %c%c %s to %s%s%s", static_cast<long long>(shape->m),
+           static_cast<long long>(shape->n), static_cast<long long>(shape->k), shape->trans_a ? 'T' : 'N',
+           shape->trans_b ? 'T' : 'N', TrsDTypeName(static_cast<TrsDType>(shape->operand)),
+           TrsDTypeName(static_cast<TrsDType>(shape->result)), epilogues[shape->epilogue].words,
+           shape->add ? " added" : "");
+}
+
+/* Read the library's number for the tile, the parts of k, and the scheme that adds them. */
+static void read_algorithm(const TrsCublasLt *blas, const cublasLtMatmulAlgo_t *algorithm, int *tile,
+                           int *split, int *scheme)
+{
+  const struct {
+    cublasLtMatmulAlgoConfigAttributes_t attribute;
+    int *to;
+  } wanted[] = {{CUBLASLT_ALGO_CONFIG_TILE_ID, tile},
+                {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, split},
+                {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme}};
+
+  for (const auto &w : wanted) {
+    uint32_t value = 0;
+    size_t written = 0;
+
+    (void)blas->MatmulAlgoConfigGetAttribute(algorithm, w.attribute, &value, sizeof(value), &written);
+    *w.to = static_cast<int>(value);
+  }
+}
+
 const char *TrsGemmChoicesText()
 {
   size_t used = 0;
@@ -144,19 +175,16 @@ const char *TrsGemmChoicesText()
   state.text[0] = '\0';
   for (int i = 0; i < state.n_choices; i++) {
     const TrsGemmChoice *c = &state.choice[i];
-    char line[192];
+    char line[256], shape[TRS_SHAPE_TEXT];
     int size;
 
     if (c->n_timed == 0) continue;
+    shape_text(&c->shape, shape);
     size = snprintf(
         line, sizeof(line),
-        "%lld x %lld x %lld %c%c %s to %s%s%s: algorithm %d of %d, %.4g us, the first one %.4g us\n",
-        static_cast<long long>(c->shape.m), static_cast<long long>(c->shape.n),
-        static_cast<long long>(c->shape.k), c->shape.trans_a ? 'T' : 'N', c->shape.trans_b ? 'T' : 'N',
-        TrsDTypeName(static_cast<TrsDType>(c->shape.operand)),
-        TrsDTypeName(static_cast<TrsDType>(c->shape.result)), epilogues[c->shape.epilogue].words,
-        c->shape.add ? " added" : "", c->fastest + 1, c->n_timed, 1e3 * static_cast<double>(c->own_ms),
-        1e3 * static_cast<double>(c->first_ms));
+        "%s: algorithm %d of %d, %.4g us, the first one %.4g us, tile %d, %d parts, reduction scheme %d\n",
+        shape, c->fastest + 1, c->n_timed, 1e3 * static_cast<double>(c->own_ms),
+        1e3 * static_cast<double>(c->first_ms), c->tile, c->split, c->scheme);
     if (size < 0 || used + static_cast<size_t>(size) >= sizeof(state.text)) break;
     memcpy(state.text + used, line, static_cast<size_t>(size) + 1);
     used += static_cast<size_t>(size);
@@ -189,11 +217,12 @@ bool TrsGemmCanFuse(const TrsProduct *p)
          reinterpret_cast<uintptr_t>(p->mask.data) % 16 == 0;
 }
 
-static Shape shape_of(const TrsProduct *p)
+static Shape shape_of(const TrsProduct *p, int gpu)
 {
   Shape shape;
 
   memset(&shape, 0, sizeof(shape));
+  shape.gpu = gpu;
   shape.m = p->m;
   shape.n = p->n;
   shape.k = p->k;
@@ -212,6 +241,21 @@ static Shape shape_of(const TrsProduct *p)
   shape.alignment_bias = alignment_of(p->sums ? p->sums : p->bias, 0, p->c.type);
   shape.mask_bits = p->mask.data ? 8 * p->mask.row_bytes : 0;
   return shape;
+}
+
+/* Bytes of all operands and results, each counted once. flops_of(): sums and products. */
+static double bytes_of(const Shape *s)
+{
+  const double m = static_cast<double>(s->m), n = static_cast<double>(s->n), k = static_cast<double>(s->k),
+               in = static_cast<double>(TrsDTypeBytes(static_cast<TrsDType>(s->operand))),
+               out = static_cast<double>(TrsDTypeBytes(static_cast<TrsDType>(s->result)));
+
+  return in * (m * k + k * n) + out * m * n * (s->add ? 2 : 1) + m * static_cast<double>(s->mask_bits) / 8;
+}
+
+static double flops_of(const Shape *s)
+{
+  return 2.0 * static_cast<double>(s->m) * static_cast<double>(s->n) * static_cast<double>(s->k);
 }
 
 static cublasComputeType_t compute_type(TrsDensePrecision precision)
@@ -266,6 +310,9 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
 {
   const Shape *shape = &choice->shape;
   const uint64_t workspace = static_cast<uint64_t>(TRS_GEMM_WORKSPACE_BYTES);
+  /* parts of a split product are added in fp32, not in the type of a bf16 result */
+  const uint32_t reduction = shape->result == TRS_BF16 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                       : CUBLASLT_REDUCTION_SCHEME_MASK;
   const struct { /* cuBLASLt's A is our B */
     cublasLtMatmulPreferenceAttributes_t attribute;
     uint32_t bytes;
@@ -283,11 +330,13 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
   CALL_BLAS(blas->MatmulPreferenceCreate(&preference));
   CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                &workspace, sizeof(workspace)));
+  CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                               &reduction, sizeof(reduction)));
   for (const auto &a : aligned)
     CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, a.attribute, &a.bytes, sizeof(a.bytes)));
-  status = blas->MatmulAlgoGetHeuristic(state.handle, choice->description, choice->a, choice->b, choice->c,
-                                        choice->c, preference, PetscMin(wanted, TRS_GEMM_ALGORITHMS), result,
-                                        &n_found);
+  status = blas->MatmulAlgoGetHeuristic(state.handle[shape->gpu], choice->description, choice->a, choice->b,
+                                        choice->c, choice->c, preference,
+                                        PetscMin(wanted, TRS_GEMM_ALGORITHMS), result, &n_found);
   CALL_BLAS(blas->MatmulPreferenceDestroy(preference));
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) PetscFunctionReturn(PETSC_SUCCESS);
   if (status == CUBLAS_STATUS_INVALID_VALUE && epilogues[shape->epilogue].fused)
@@ -329,9 +378,10 @@ static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const 
   PetscFunctionBegin;
   PetscCall(set_pointers(blas, choice, p));
   PetscCall(TrsCudaStreamScratch(stream, TRS_GEMM_WORKSPACE_BYTES, &workspace));
-  *status = blas->Matmul(state.handle, choice->description, &p->alpha, p->b.data, choice->a, p->a.data,
-                         choice->b, &p->beta, TrsProductAdded(p), choice->c, c, choice->c, algorithm,
-                         workspace, static_cast<size_t>(TRS_GEMM_WORKSPACE_BYTES), TrsCudaStream(stream));
+  *status = blas->Matmul(state.handle[choice->shape.gpu], choice->description, &p->alpha, p->b.data,
+                         choice->a, p->a.data, choice->b, &p->beta, TrsProductAdded(p), choice->c, c,
+                         choice->c, algorithm, workspace, static_cast<size_t>(TRS_GEMM_WORKSPACE_BYTES),
+                         TrsCudaStream(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -398,6 +448,7 @@ static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, 
     if (ms[i] >= 0.0f && ms[i] < 0.97f * ms[0] && ms[i] < (choice->fastest ? ms[choice->fastest] : ms[0]))
       choice->fastest = i;
   choice->algorithm = algorithm[choice->fastest];
+  read_algorithm(blas, &choice->algorithm, &choice->tile, &choice->split, &choice->scheme);
   choice->n_timed = n;
   choice->first_ms = ms[0];
   choice->own_ms = ms[choice->fastest];
@@ -405,15 +456,37 @@ static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, 
 }
 
 /*
+  True if a weight's gradient with sums would use less than half of the GPU. Few thread blocks then
+  walk along all samples, because cuBLASLt has no documented product with sums that is split along
+  k. Without sums it has, and our kernel's pass over the gradient costs less than it saves.
+*/
+static PetscErrorCode is_narrow(const Shape *shape, bool *narrow)
+{
+  enum { SIDE = 128 /* of a block's tile */, LEAST_K = 2048 /* about 10 us on an H200 for a tile */ };
+  const int64_t tiles = ((shape->m + SIDE - 1) / SIDE) * ((shape->n + SIDE - 1) / SIDE);
+  int device, multiprocessors;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&device));
+  TrsCallCUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  *narrow = epilogues[shape->epilogue].epilogue == CUBLASLT_EPILOGUE_BGRADB && shape->k >= LEAST_K &&
+            2 * tiles <= multiprocessors;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
   Use the heuristic's first algorithm. If there is no algorithm, our own kernel computes the
-  product. If only the mask or the sums are not supported, kernels of ours make them separately.
+  product. If only the mask or the sums are not supported, or if sums would leave the GPU idle,
+  kernels of ours make them separately.
 */
 static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choice)
 {
-  int n;
+  bool narrow;
+  int n = 0;
 
   PetscFunctionBegin;
-  PetscCall(ask(blas, choice, 1, &choice->algorithm, &n));
+  PetscCall(is_narrow(&choice->shape, &narrow));
+  if (!narrow) PetscCall(ask(blas, choice, 1, &choice->algorithm, &n));
   choice->none = n == 0;
   if (choice->none && epilogues[choice->shape.epilogue].fused)
     state.n_apart++;
@@ -435,18 +508,21 @@ static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choic
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found)
 {
-  const Shape shape = shape_of(p);
   TrsGemmChoice *choice = NULL;
   PetscBool untimed = PETSC_FALSE;
+  Shape shape;
+  int gpu;
 
   PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  shape = shape_of(p, gpu);
   for (int i = 1; i <= state.n_choices && !choice; i++) {
     const int at = (state.last + i) % state.n_choices;
 
     if (memcmp(&state.choice[at].shape, &shape, sizeof(shape)) == 0) choice = &state.choice[state.last = at];
   }
   if (!choice) {
-    PetscCall(take_handle(blas));
+    PetscCall(make_handle(blas, gpu));
     if (state.n_choices == TRS_GEMM_CHOICES) PetscCall(TrsGemmChoicesForget(blas));
     choice = &state.choice[state.n_choices];
     PetscCall(describe(blas, rules->precision, &shape, choice));
@@ -468,9 +544,221 @@ PetscErrorCode TrsGemmChoiceMultiply(const TrsCublasLt *blas, TrsStream stream, 
                                      const TrsProduct *p)
 {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  char name[TRS_SHAPE_TEXT] = "";
 
   PetscFunctionBegin;
+  if (PetscUnlikely(trs_kernels_are_timed)) shape_text(&choice->shape, name);
+  PetscCall(TrsKernelBegin(name, bytes_of(&choice->shape), flops_of(&choice->shape), stream));
   PetscCall(multiply(blas, stream, choice, &choice->algorithm, p, p->c.data, &status));
+  PetscCall(TrsKernelEnd(stream));
   CALL_BLAS(status);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- times of all products --- */
+
+/*
+  Allocate memory of this alignment and no larger one, filled with numbers in [1, 2): with equal
+  numbers, products need less power and are faster.
+*/
+static PetscErrorCode make_operand(int64_t bytes, int32_t type, int32_t alignment, void **base, void **data)
+{
+  enum { PATTERN = 1 << 18 };
+  static uint32_t pattern[PATTERN];
+  uint32_t bits = 1;
+
+  PetscFunctionBegin;
+  for (uint32_t &word : pattern) {
+    bits = bits * 1664525u + 1013904223u;
+    word = type == TRS_BF16 ? (bits & 0x007F007Fu) | 0x3F803F80u : (bits >> 9) | 0x3F800000u;
+  }
+  PetscCall(TrsCudaAllocUnset(bytes + 16, base));
+  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(sizeof(pattern)))
+    TrsCallCUDA(
+        cudaMemcpy(static_cast<char *>(*base) + at, pattern,
+                   static_cast<size_t>(PetscMin(static_cast<int64_t>(sizeof(pattern)), bytes + 16 - at)),
+                   cudaMemcpyHostToDevice));
+  *data = static_cast<char *>(*base) + alignment % 16;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A product of the shape, with operands of its own; base has the memory to release. */
+enum { OPERAND_A, OPERAND_B, OPERAND_C, OPERAND_BIAS, OPERAND_MASK, N_OPERANDS };
+
+static PetscErrorCode make_product(const Shape *s, TrsProduct *p, void *base[N_OPERANDS])
+{
+  const int64_t rows_a = s->trans_a ? s->k : s->m, rows_b = s->trans_b ? s->n : s->k;
+  const TrsDType operand = static_cast<TrsDType>(s->operand), result = static_cast<TrsDType>(s->result);
+  void *bias = NULL;
+
+  PetscFunctionBegin;
+  *p = {{static_cast<PetscBool>(s->trans_a),
+         static_cast<PetscBool>(s->trans_b),
+         s->m,
+         s->n,
+         s->k,
+         1.0f,
+         {operand, s->lda, NULL},
+         {operand, s->ldb, NULL},
+         s->add ? 1.0f : 0.0f,
+         {result, s->ldc, NULL}},
+        NULL,
+        TRS_ACTIVATION_NONE,
+        NULL};
+  PetscCall(make_operand(rows_a * s->lda * TrsDTypeBytes(operand), operand, s->alignment_a, &base[OPERAND_A],
+                         &p->a.data));
+  PetscCall(make_operand(rows_b * s->ldb * TrsDTypeBytes(operand), operand, s->alignment_b, &base[OPERAND_B],
+                         &p->b.data));
+  PetscCall(make_operand(s->m * s->ldc * TrsDTypeBytes(result), result, s->alignment_c, &base[OPERAND_C],
+                         &p->c.data));
+  if (s->epilogue == SUMS || s->epilogue == BIAS || s->epilogue == BIAS_RELU || s->epilogue == BIAS_RELU_MASK)
+    PetscCall(make_operand(PetscMax(s->m, s->n) * 4, result, s->alignment_bias, &base[OPERAND_BIAS], &bias));
+  if (s->mask_bits) {
+    PetscCall(make_operand(s->m * s->mask_bits / 8, TRS_FP32, 16, &base[OPERAND_MASK], &p->mask.data));
+    p->mask.row_bytes = s->mask_bits / 8;
+  }
+  if (s->epilogue == SUMS)
+    p->sums = bias;
+  else
+    p->bias = bias;
+  if (s->epilogue == BIAS_RELU || s->epilogue == BIAS_RELU_MASK) p->activation = TRS_ACTIVATION_RELU;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+typedef struct {
+  const TrsCublasLt *blas;
+  TrsStream stream;
+  PetscErrorCode (*tell)(void *context, const TrsProductTime *time);
+  void *context;
+} Listener;
+
+/* Time the algorithms for a product. `of` is the choice that the run used. */
+static PetscErrorCode time_product(const Listener *l, const TrsGemmChoice *of, const TrsGemmChoice *choice,
+                                   const TrsProduct *p, const char *way)
+{
+  cublasLtMatmulAlgo_t algorithm[TRS_GEMM_ALGORITHMS];
+  float ms[TRS_GEMM_ALGORITHMS];
+  char shape[TRS_SHAPE_TEXT];
+  TrsProductTime time;
+  int n;
+
+  PetscFunctionBegin;
+  shape_text(&of->shape, shape);
+  PetscCall(set_pointers(l->blas, choice, p));
+  PetscCall(ask(l->blas, choice, TRS_GEMM_ALGORITHMS, algorithm, &n));
+  if (n > 0) PetscCall(time_algorithms(l->blas, l->stream, choice, p, n, algorithm, ms));
+  for (int i = 0; i < n; i++) {
+    if (ms[i] < 0.0f) continue;
+    memset(&time, 0, sizeof(time));
+    time.shape = shape;
+    time.way = way;
+    time.algorithm = i + 1;
+    time.n = n;
+    time.used = static_cast<PetscBool>(of == choice && i == of->fastest);
+    time.seconds = 1e-3 * static_cast<double>(ms[i]);
+    time.bytes = bytes_of(&choice->shape);
+    time.flops = flops_of(&choice->shape);
+    read_algorithm(l->blas, &algorithm[i], &time.tile, &time.split, &time.scheme);
+    PetscCall(l->tell(l->context, &time));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Time the product without its epilogue. */
+static PetscErrorCode time_plain(const Listener *l, const TrsGemmChoice *of, const TrsProduct *p,
+                                 TrsDensePrecision precision)
+{
+  TrsGemmChoice plain;
+  TrsProduct bare = *p;
+
+  PetscFunctionBegin;
+  bare.bias = NULL;
+  bare.sums = bare.mask.data = NULL;
+  bare.activation = TRS_ACTIVATION_NONE;
+  const Shape shape = shape_of(&bare, static_cast<int>(of->shape.gpu));
+  PetscCall(describe(l->blas, precision, &shape, &plain));
+  PetscCall(time_product(l, of, &plain, &bare, "plain"));
+  PetscCall(forget(l->blas, &plain));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode time_own_sum(const Listener *l, const TrsGemmChoice *of, const TrsProduct *p);
+
+/*
+  Time a plain product of a weight's gradient with the sums that the run made apart, and the kernel
+  that makes them.
+*/
+static PetscErrorCode time_with_sums(const Listener *l, const TrsGemmChoice *of, const TrsProduct *p,
+                                     TrsDensePrecision precision, void *sums)
+{
+  TrsGemmChoice with;
+  TrsProduct fused = *p;
+
+  PetscFunctionBegin;
+  fused.sums = sums;
+  const Shape shape = shape_of(&fused, static_cast<int>(of->shape.gpu));
+  PetscCall(describe(l->blas, precision, &shape, &with));
+  if (fused.n > 1) PetscCall(time_product(l, of, &with, &fused, "sums"));
+  PetscCall(forget(l->blas, &with));
+  PetscCall(time_own_sum(l, of, &fused));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Time the kernel that sums the rows of op(A) beside a plain product. */
+static PetscErrorCode time_own_sum(const Listener *l, const TrsGemmChoice *of, const TrsProduct *p)
+{
+  const cudaStream_t s = TrsCudaStream(l->stream);
+  cudaEvent_t event[2];
+  char shape[TRS_SHAPE_TEXT];
+  TrsProductTime time;
+  float ms = 0.0f;
+
+  PetscFunctionBegin;
+  shape_text(&of->shape, shape);
+  for (auto &e : event) TrsCallCUDA(cudaEventCreateWithFlags(&e, cudaEventDefault));
+  for (int round = 0; round < 2; round++) { /* the first round loads the kernel */
+    TrsCallCUDA(cudaEventRecord(event[0], s));
+    for (int i = 0; i < TRS_GEMM_REPEATS; i++)
+      PetscCall(TrsColumnSumsCuda(l->stream, p->k, p->m, &p->a, static_cast<float *>(p->sums)));
+    TrsCallCUDA(cudaEventRecord(event[1], s));
+  }
+  PetscCall(TrsCudaEventWait(event[1]));
+  TrsCallCUDA(cudaEventElapsedTime(&ms, event[0], event[1]));
+  for (auto &e : event) TrsCallCUDA(cudaEventDestroy(e));
+  memset(&time, 0, sizeof(time));
+  time.shape = shape;
+  time.way = "own sum";
+  time.seconds = 1e-3 * static_cast<double>(ms) / TRS_GEMM_REPEATS;
+  time.bytes = static_cast<double>(p->m) * static_cast<double>(p->k) *
+               static_cast<double>(TrsDTypeBytes(p->a.type));
+  PetscCall(l->tell(l->context, &time));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsGemmChoicesTime(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
+                                  PetscErrorCode (*tell)(void *context, const TrsProductTime *time),
+                                  void *context)
+{
+  const Listener listener = {blas, stream, tell, context};
+
+  PetscFunctionBegin;
+  for (int i = 0; i < state.n_choices; i++) {
+    TrsGemmChoice *const choice = &state.choice[i];
+    void *base[N_OPERANDS] = {};
+    TrsProduct p;
+
+    if (choice->none) continue;
+    PetscCall(make_product(&choice->shape, &p, base));
+    PetscCall(time_product(&listener, choice, choice, &p, "as used"));
+    if (choice->shape.epilogue != PLAIN) PetscCall(time_plain(&listener, choice, &p, rules->precision));
+    if (p.sums && p.trans_a) PetscCall(time_own_sum(&listener, choice, &p));
+    if (choice->shape.epilogue == PLAIN && p.trans_a && !p.trans_b && p.c.type == TRS_FP32) {
+      void *sums;
+
+      PetscCall(make_operand(p.m * 4, TRS_FP32, 16, &base[OPERAND_BIAS], &sums));
+      PetscCall(time_with_sums(&listener, choice, &p, rules->precision, sums));
+    }
+    for (void *&memory : base) PetscCall(trs_device_cuda.release(&memory));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

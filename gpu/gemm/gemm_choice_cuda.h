@@ -47,6 +47,11 @@ PetscErrorCode TrsGemmChoiceMultiply(const TrsCublasLt *blas, TrsStream stream, 
 
 PetscErrorCode TrsGemmChoicesForget(const TrsCublasLt *blas);
 
+/* Time the algorithms of all choices (TrsProductTimesFn in compute/dense_layers.h). */
+PetscErrorCode TrsGemmChoicesTime(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
+                                  PetscErrorCode (*tell)(void *context, const TrsProductTime *time),
+                                  void *context);
+
 /*
   Number of shapes for which cuBLASLt had no kernel. TrsGemmChoicesApart(): number of shapes for
   which it had no kernel with the mask or the sums.

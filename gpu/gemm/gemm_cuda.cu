@@ -58,6 +58,15 @@ const char *TrsProductChoicesCuda(void)
   return TrsGemmChoicesText();
 }
 
+PetscErrorCode TrsProductTimesCuda(TrsStream stream,
+                                   PetscErrorCode (*tell)(void *context, const TrsProductTime *time),
+                                   void *context)
+{
+  PetscFunctionBegin;
+  if (library()) PetscCall(TrsGemmChoicesTime(library(), &rules, stream, tell, context));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 const char *TrsProductLibraryCuda(void)
 {
   static const char *const rounded[] = {"", ", operands rounded to tf32", ", operands in bf16"};

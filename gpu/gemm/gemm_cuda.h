@@ -26,6 +26,10 @@ struct TrsProduct : TrsMatrixProduct {
   void *sums = NULL; /* [m] sums of the rows of op(A), with the type of C */
 };
 
+/* Compute the sums of the columns of dy [rows, cols] (dense_cuda.cu). */
+PetscErrorCode TrsColumnSumsCuda(TrsStream stream, int64_t rows, int64_t cols, const TrsMatrix *dy,
+                                 float *sums);
+
 /*
   Enqueue the product on the stream. The order of a sum depends only on the shape, so the bits are
   the same in every run on one kind of GPU.

@@ -27,7 +27,7 @@ import typing
 import trsrun
 from trsrun import Failed, check
 
-GROUPS = ["options", "option_files", "model", "files", "datasets", "ids", "checkpoints", "predict", "plans", "outputs", "disks", "training", "features"]
+GROUPS = ["options", "option_files", "model", "files", "datasets", "ids", "checkpoints", "predict", "plans", "outputs", "disks", "training", "features", "follow", "mapping"]
 LIMIT_S = 10
 LARGE_BYTES = 64 << 20
 # cases, unless they give a number of ranks; the other cases have one rank, which takes a third of

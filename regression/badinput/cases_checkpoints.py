@@ -76,6 +76,38 @@ def resumed_from(name, *warned):
 
 
 RESUME = "-resume -checkpoint_dir ckpt -steps 5"
+INCREMENT = "-init_from ckpt/step-000000004.h5"
+
+
+def increment(change=None):
+    """A prepare function: ckpt/ holds the good checkpoint of step 3, and an increment of step 4 with all rows, edited by `change`. Both are
+    without checksums, so that their ids are 0."""
+    def make(h):
+        h.attrs.update({"format": "trshard-increment", "step": 4, "increment_number": 1, "increment_base": "0" * 16, "increment_base_step": 3,
+                        "increment_previous": "0" * 16, "increment_from_step": 3})
+        for table in h["embedding"].values():
+            rows = len(table["weight"])
+            table["delta/rows"] = np.arange(rows, dtype=np.int32)
+            table["delta/rows"].attrs["num_embeddings"] = rows
+        if change:
+            change(h)
+
+    def prepare(folder):
+        folder_with(lambda path: edit_checkpoint(path, lambda h: None), lambda path: edit_checkpoint(path, make), first=3)(folder)
+    return prepare
+
+
+ROWS = "embedding/user/delta/rows"
+
+
+def rows_become(convert):
+    """A change: the numbers of the rows become convert(numbers), with the same attributes."""
+    def change(h):
+        values, rows = convert(h[ROWS][()]), h[ROWS].attrs["num_embeddings"]
+        del h[ROWS]
+        h[ROWS] = values
+        h[ROWS].attrs["num_embeddings"] = rows
+    return change
 
 CASES = [
     Case("missing", 66, r"bad\.h5: cannot be opened: No such file", FROM),
@@ -86,6 +118,34 @@ CASES = [
     Case("truncated", 65, r"bad\.h5 .*truncated, damaged", FROM, bad(damage=lambda path: os.truncate(path, os.path.getsize(path) * 3 // 4))),
     Case("truncated_by_one_byte", 65, r"bad\.h5 .*truncated, damaged", FROM, bad(damage=lambda path: os.truncate(path, os.path.getsize(path) - 1))),
     Case("dataset_as_checkpoint", 65, r'train\.h5: attribute format is "trshard-dataset", expected "trshard-checkpoint"', "-init_from train.h5"),
+    Case("delta_as_checkpoint", 65, r"bad\.h5 is a delta, .*tools/apply_delta\.py", FROM, bad(lambda h: h.attrs.__setitem__("format", "trshard-delta")), ranks=3),
+    Case("delta_base_is_no_id", 65, r'bad\.h5: attribute delta_base is "here", expected 16 hexadecimal digits', FROM, bad(lambda h: h.attrs.__setitem__("delta_base", "here"))),
+    Case("place_without_an_id", 65, r"bad\.h5 has attribute delta_base, but no delta_id", FROM, bad(lambda h: h.attrs.__setitem__("delta_base", "0" * 16))),
+    Case("increment_is_read", 0, "", INCREMENT, increment(), ranks=3),
+    Case("increment_alone", 65, r"bad\.h5 has only the rows that have changed since .*/step-000000003\.h5, which is missing", FROM,
+         lambda folder: (increment()(folder), os.rename(os.path.join(folder, "ckpt", "step-000000004.h5"), os.path.join(folder, "bad.h5"))), ranks=3),
+    Case("increment_without_a_place", 65, r"step-000000004\.h5 is an incremental checkpoint, but does not say which file is before it", INCREMENT, increment(lambda h: h.attrs.__delitem__("increment_base"))),
+    Case("increment_of_no_number", 65, r"step-000000004\.h5 is an incremental checkpoint, but does not say which file is before it", INCREMENT, increment(lambda h: h.attrs.__setitem__("increment_number", 0))),
+    Case("increment_previous_is_no_id", 65, r'step-000000004\.h5: attribute increment_previous is "here", expected 16 hexadecimal digits', INCREMENT,
+         increment(lambda h: h.attrs.__setitem__("increment_previous", "here"))),
+    Case("increment_of_itself", 65, r"step-000000004\.h5 has step 4, and attribute increment_from_step 4, expected an earlier step", INCREMENT,
+         increment(lambda h: h.attrs.__setitem__("increment_from_step", 4)), ranks=3),
+    Case("increment_of_another_file", 65, r"increment 1 and continues file 0{15}1, but .*step-000000003\.h5 is increment 0 and file 0{16}: they do not belong together", INCREMENT,
+         increment(lambda h: h.attrs.__setitem__("increment_previous", "0" * 15 + "1")), ranks=3),
+    Case("increment_after_a_gap", 65, r"is increment 2 and continues .*is increment 0 .*they do not belong together", INCREMENT, increment(lambda h: h.attrs.__setitem__("increment_number", 2))),
+    Case("increment_rows_not_ascending", 65, r"step-000000004\.h5: /embedding/user/delta/rows: row 1 is 48, expected ascending numbers below 50", INCREMENT, increment(rows_become(lambda v: v[::-1])), ranks=3),
+    Case("increment_row_outside", 65, r"delta/rows: row 49 is 50, expected ascending numbers below 50", INCREMENT, increment(rows_become(lambda v: np.append(v[:-1], np.int32(50))))),
+    Case("increment_row_negative", 65, r"delta/rows: row 0 is -1, expected ascending numbers below 50", INCREMENT, increment(rows_become(lambda v: v - 1))),
+    Case("increment_fewer_rows", 65, r"/embedding/user/weight has 50 rows, but /embedding/user/delta/rows has 49", INCREMENT, increment(rows_become(lambda v: v[1:])), ranks=3),
+    Case("increment_rows_are_floats", 65, r"/embedding/user/delta/rows is no list of rows", INCREMENT, increment(rows_become(lambda v: v.astype(np.float32)))),
+    Case("increment_of_a_larger_table", 65, r'table "user" has 60 rows, but 50 in the full checkpoint of its chain', INCREMENT, increment(lambda h: h[ROWS].attrs.__setitem__("num_embeddings", 60))),
+    Case("increment_without_weights", 65, r"/embedding/user/weight has 0 rows, but /embedding/user/delta/rows has 50", INCREMENT, increment(lambda h: h.__delitem__(WEIGHT))),
+    Case("increment_of_another_width", 65, r"step-000000004\.h5: /embedding/user/weight is float32 \[50, 3\], the model wants float32 \[50, 4\]", INCREMENT,
+         increment(turned(WEIGHT, lambda v: v[:, :-1])), ranks=3),
+    Case("increment_is_skipped", 0, "", RESUME, increment(lambda h: h.attrs.__setitem__("increment_previous", "0" * 15 + "1")),
+         resumed_from("step-000000003.h5", "do not belong together"), ranks=3),
+    Case("weights_alone_are_not_resumed", 64, r"-resume .*step-000000003\.h5 has weights only, because tools/apply_delta\.py made it", RESUME,
+         folder_with(lambda path: edit_checkpoint(path, lambda h: h.attrs.__setitem__("weights_only", 1)), first=3), ranks=2),
     Case("newer_version", 65, r"bad\.h5 is version 2", FROM, bad(lambda h: h.attrs.__setitem__("version", 2))),
     Case("negative_step", 65, r"bad\.h5: step -3", FROM, bad(lambda h: h.attrs.__setitem__("step", -3))),
     Case("no_table", 65, r"bad\.h5 has no dataset /embedding/user/weight", FROM, bad(lambda h: h.__delitem__("embedding/user"))),

@@ -2,9 +2,10 @@
 """Outputs that cannot be created. The program detects this before the first step, not after the
 last."""
 import os
+import shutil
 
 from badinput import Case
-from prepare import fifo, holds
+from prepare import edit_checkpoint, fifo, holds
 from trsrun import attribute, check, losses
 
 
@@ -43,6 +44,14 @@ def left_over(folder):
 
 def only_own_removed(folder, _):
     check(os.path.exists(os.path.join(folder, "out", ".other.h5.0123456789abcdef.part")), "a file of another name was removed")
+
+
+def delta_folder(folder):
+    """deltas/ holds a delta of another run."""
+    os.mkdir(os.path.join(folder, "deltas"))
+    path = os.path.join(folder, "deltas", "step-000000003.h5")
+    shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
+    edit_checkpoint(path, lambda h: h.attrs.__setitem__("format", "trshard-delta"))
 
 
 PLAN = "-task plan -topology_world_size 2 -topology_compute_device cpu"
@@ -102,6 +111,8 @@ CASES = [
     Case("final_is_a_link", 0, "", "-checkpoint_final link.h5", link, victim_is_kept),
     Case("checkpoint_dir_is_a_file", 73, r"ckpt is not a folder|ckpt.*cannot be", "-checkpoint_dir ckpt -checkpoint_every 1", holds("ckpt", "earlier\n")),
     Case("checkpoint_dir_below_a_file", 73, r"train\.h5/ckpt", "-checkpoint_dir train.h5/ckpt -checkpoint_every 1"),
+    Case("delta_dir_is_a_file", 73, r"deltas is not a folder|deltas.*cannot be", "-delta_dir deltas -delta_every 1", holds("deltas", "earlier\n"), ranks=3),
+    Case("delta_dir_of_another_run", 73, r"deltas holds 1 delta of another run .*up to step 3\).*-resume, or take another -delta_dir", "-delta_dir deltas -delta_every 1", delta_folder, ranks=3),
     Case("log_view_over_the_data", 64, r'-log_view ":train\.h5" \(command line\): would write over the file of -data_train', "-log_view :train.h5", ranks=3),
     Case("log_view_over_the_weights", 64, r"would write over the file of -(log_view|checkpoint_final)", "-log_view :new.h5:ascii_xml -checkpoint_final new.h5"),
     Case("log_view_unknown", 64, r'-log_view "foo" \(command line\): expected nothing, or :FILE', "-log_view foo"),

@@ -11,7 +11,7 @@
 */
 #include "bench.h"
 #include "core/options/options.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "cpu/cpu_kernels.h"
 #include "model/dlrm.h"
 #include "optim/dense_optimizer.h"

@@ -30,7 +30,7 @@
 #include "bench.h"
 #include "compute/compute_ops.h"
 #include "core/options/options.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "optim/sparse_optimizer.h"
 
 #include <string.h>
@@ -49,7 +49,8 @@ static const TrsOptionSpec specs[] = {
     {"-optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
      "of the tables"},
     {"-dtype", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL, "of the tables"},
-    {"-stochastic_rounding", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "of rows that are fp16 or bf16"},
+    {"-stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
+     "of rows that are fp16 or bf16, as in a training by default"},
 };
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 

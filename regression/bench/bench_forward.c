@@ -12,7 +12,7 @@
 #include "bench.h"
 #include "compute/quant.h"
 #include "core/options/options.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "model/dlrm.h"
 
 enum { NUM_DENSE = 13, ROWS = 1000, MAX_CALLS = 1 << 20 };

@@ -9,7 +9,7 @@
   Ids follow a Zipf law of exponent 1.05.
 */
 #include "bench.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "embed/directory.h"
 #include "embed/lookup.h"
 

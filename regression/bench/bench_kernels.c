@@ -4,43 +4,33 @@
   limits. They take turns in the same process.
 
     OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10]
-                                    [-batch_size 2048] [-limits_only [-precision bf16]]
+                                    [-batch_size 2048]
 
   The limits are: a random gather of rows with the best of several prefetch distances and kinds of
   store, a random read-modify-write of rows, and memcpy. The gather and the read-modify-write use
-  one table that is as large as all tables of the benchmark together. With -limits_only, sgemm
-  (batch x 1024 x 1024) replaces the kernels.
+  one table that is as large as all tables of the benchmark together. bench_limits.c measures the
+  limit of a whole step.
 
-  Prints one line for each kernel: name, M rows/s (ids, values, samples of the interaction, or
-  floating-point operations), GB/s of rows or floats, and the ratio to the limit's rate. The numbers
-  are medians over rounds. With one thread, time is processor time, which other programs disturb
-  less.
+  Prints one line for each kernel: name, M rows/s (ids, values or samples of the interaction), GB/s
+  of rows or floats, and the ratio to the limit's rate. The numbers are medians over rounds. With
+  one thread, time is processor time, which other programs disturb less.
 */
 #include "bench.h"
 #include "compute/compute_ops.h"
 #include "compute/quant.h"
 #include "core/options/options.h"
-#include "core/random.h"
+#include "core/random/random.h"
+#include "limits.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#if defined(__SSE__)
-  #include <xmmintrin.h>
-#endif
 
 /*
   Limits move LIMIT_BYTES of rows. Ids rotate over N_BATCHES batches. So no cache holds data that is
   used again.
 */
-enum {
-  MAX_ROUNDS = 101,
-  MAX_RESULTS = 32,
-  CODEC_VALUES = 1 << 22,
-  N_BATCHES = 8,
-  LIMIT_BYTES = 1 << 28,
-  WIDTH = 1024
-};
+enum { MAX_ROUNDS = 101, MAX_RESULTS = 32, CODEC_VALUES = 1 << 22, N_BATCHES = 8, LIMIT_BYTES = 1 << 28 };
 
 static const TrsOptionSpec specs[] = {
     {"-rounds", TRS_OPTION_INT, "9", "[1,101]", NULL, NULL, "rounds, of which the median counts"},
@@ -49,8 +39,6 @@ static const TrsOptionSpec specs[] = {
     {"-dim", TRS_OPTION_INT, "64", "[1,]", NULL, NULL, "their width"},
     {"-pooling", TRS_OPTION_INT, "10", "[1,]", NULL, "ids", "ids of a bag"},
     {"-batch_size", TRS_OPTION_INT, "2048", "[1,]", NULL, "samples", "bags of a feature"},
-    {"-limits_only", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "measure the limits and sgemm, no kernels"},
-    {"-precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL, "of sgemm's operands"},
 };
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
@@ -83,8 +71,7 @@ typedef struct {
     for the interaction: [batch, (1 + tables) dim], [batch, n_products], and the shape of vectors
   */
   float *vectors, *products, *vectors_grad;
-  float *floats, *decoded, *square; /* square is [WIDTH, WIDTH] */
-  PetscBool limits_only;
+  float *floats, *decoded;
   uint8_t *bytes;
   result results[MAX_RESULTS];
   int n_results;
@@ -114,75 +101,11 @@ static PetscErrorCode begin_together(double *start)
 
 /* --- limits --- */
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-  #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-  #define WIDE
-#endif
-#define INLINE static inline __attribute__((always_inline))
-
-typedef float Vec __attribute__((vector_size(64), aligned(4), may_alias));
-
-INLINE void store(float *to, const Vec *from, int streaming)
-{
-#if defined(__SSE__)
-  if (streaming) {
-    for (int i = 0; i < 16; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps((const float *)from + i));
-    return;
-  }
-#else
-  (void)streaming;
-#endif
-  *(Vec *)to = *from;
-}
-
-/*
-  Prefetch the second lines of pairs later, because many processors fetch the second line of a pair
-  themselves.
-*/
-INLINE void prefetch_rows(const int D, const float *table, const uint32_t *row, int64_t n, int64_t i,
-                          int64_t ahead, int pairs)
-{
-  const float *far = table + (int64_t)row[i + ahead < n ? i + ahead : n - 1] * D;
-  const float *near = table + (int64_t)row[i + 8 < n ? i + 8 : n - 1] * D;
-
-#pragma GCC unroll 16
-  for (int v = 0; v < D / 16; v++) __builtin_prefetch((pairs && v % 2 ? near : far) + 16 * v);
-}
-
-/* kind: bit 1 means stores that bypass the caches, bit 2 means prefetch of lines in pairs. */
-INLINE void gather_dim(const int D, const float *table, const uint32_t *row, int64_t n, int64_t pooling,
-                       int64_t ahead, int kind, float *out)
-{
-  for (int64_t b = 0; b < n / pooling; b++) {
-    Vec sum[16];
-
-#pragma GCC unroll 16
-    for (int v = 0; v < D / 16; v++) sum[v] = (Vec){0.0f};
-    for (int64_t i = b * pooling; i < (b + 1) * pooling; i++) {
-      prefetch_rows(D, table, row, n, i, ahead, kind & 2);
-#pragma GCC unroll 16
-      for (int v = 0; v < D / 16; v++) sum[v] += *(const Vec *)(table + (int64_t)row[i] * D + 16 * v);
-    }
-#pragma GCC unroll 16
-    for (int v = 0; v < D / 16; v++) store(out + b * D + 16 * v, &sum[v], kind & 1);
-  }
-}
-
-WIDE static void gather(int64_t D, const float *table, const uint32_t *row, int64_t n, int64_t pooling,
-                        int64_t ahead, int kind, float *out)
-{
-  if (D == 32) gather_dim(32, table, row, n, pooling, ahead, kind, out);
-  if (D == 64) gather_dim(64, table, row, n, pooling, ahead, kind, out);
-  if (D == 128) gather_dim(128, table, row, n, pooling, ahead, kind, out);
-  if (D == 256) gather_dim(256, table, row, n, pooling, ahead, kind, out);
-}
-
 INLINE void modify_dim(const int D, float *table, const uint32_t *row, int64_t n, int64_t ahead, int pairs)
 {
   for (int64_t i = 0; i < n; i++) {
     prefetch_rows(D, table, row, n, i, ahead, pairs);
-    for (int v = 0; v < D / 16; v++) *(Vec *)(table + (int64_t)row[i] * D + 16 * v) *= 0.9999f;
+    for (int v = 0; v < D / LANES; v++) *(Vec *)(table + (int64_t)row[i] * D + (int64_t)LANES * v) *= 0.9999f;
   }
 }
 
@@ -210,7 +133,7 @@ static PetscErrorCode run_limits(bench *b)
         const int64_t first = part * bags / 64, end = (part + 1) * bags / 64;
 
         gather(b->dim, b->weight, b->row + first * b->pooling, (end - first) * b->pooling, b->pooling, ahead,
-               kind, b->limit_out + first * b->dim);
+               kind, b->limit_out + first * b->dim, b->dim);
       }
       best_gather = PetscMin(best_gather, bench_now() - start);
     }
@@ -368,31 +291,12 @@ static PetscErrorCode run_memcpy(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run_sgemm(bench *b)
-{
-  const int64_t m = PetscMin(b->batch, CODEC_VALUES / WIDTH);
-  const double flops = 2.0 * (double)m * WIDTH * WIDTH;
-  double start;
-
-  PetscFunctionBegin;
-  PetscCall(begin_together(&start));
-  PetscCall(b->compute->multiply(
-      NULL, &(TrsMatrixProduct){PETSC_FALSE, PETSC_TRUE, m, WIDTH, WIDTH, 1.0f, TrsFloats(b->floats, WIDTH),
-                                TrsFloats(b->square, WIDTH), 0.0f, TrsFloats(b->decoded, WIDTH)}));
-  note(b, "limit sgemm", NULL, flops, 0.0, bench_now() - start);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode run_round(bench *b)
 {
   PetscFunctionBegin;
   b->input.values = b->jagged.values = b->values + (b->round + 1) % N_BATCHES * b->n;
   PetscCall(run_limits(b));
   PetscCall(run_memcpy(b));
-  if (b->limits_only) {
-    PetscCall(run_sgemm(b));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
   PetscCall(run_forward(b, "forward fp32", TRS_FP32, 4 * b->dim));
   PetscCall(run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD, TRS_FP32, PETSC_FALSE));
   for (int i = 0; i < 4; i++) {
@@ -435,14 +339,9 @@ static PetscErrorCode set_up(bench *b, TrsOptions options)
 {
   int64_t *const numbers[] = {&b->rounds, &b->tables, &b->rows, &b->dim, &b->pooling, &b->batch};
 
-  int precision;
-
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetBool(options, "-limits_only", &b->limits_only, NULL));
-  PetscCall(TrsOptionsGetEnum(options, "-precision", &precision, NULL));
   for (int i = 0; i < 6; i++) PetscCall(TrsOptionsGetInt(options, specs[i].name, numbers[i], NULL));
   PetscCall(TrsComputeFind("cpu", &b->compute));
-  PetscCall(b->compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(b->compute->workspace_create(&b->workspace));
   b->n = b->tables * b->batch * b->pooling;
   b->n_limit = LIMIT_BYTES / 4 / b->dim;
@@ -467,7 +366,6 @@ static PetscErrorCode set_up(bench *b, TrsOptions options)
   PetscCall(TrsAlloc(b->batch * n_products(b), sizeof(float), &b->products));
   PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->floats));
   PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->decoded));
-  PetscCall(TrsAlloc(WIDTH * WIDTH, sizeof(float), &b->square));
   PetscCall(TrsAlloc(CODEC_VALUES, 2 * sizeof(float), &b->bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -484,7 +382,6 @@ static void fill(bench *b)
                        1.0f / sqrtf((float)b->rows), b->weight);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, b->tables * b->batch * b->dim, -0.1f, 0.1f, b->grad);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 5, 0, CODEC_VALUES, -1.0f, 1.0f, b->floats);
-  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 7, 0, WIDTH * WIDTH, -1.0f, 1.0f, b->square);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 6, 0, b->batch * (b->tables + 1) * b->dim, -0.1f, 0.1f,
                        b->vectors);
   for (int64_t t = 0; t <= b->tables; t++) b->block_begin[t] = t * b->batch;
@@ -546,8 +443,7 @@ static PetscErrorCode bench_kernels(int argc, char **argv)
                           &b->bytes,          &b->buckets.lengths,
                           &b->buckets.values, &b->block_begin,
                           &b->reversed,       &b->vectors,
-                          &b->products,       &b->vectors_grad,
-                          &b->square};
+                          &b->products,       &b->vectors_grad};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(TrsFree(memory[i]));
   PetscCall(PetscFree3(b->table, b->feature, b->spec));
   PetscCall(PetscFree(b));

@@ -11,7 +11,7 @@
 */
 #include "bench.h"
 #include "core/options/options.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "io/hdf5_util.h"
 
 #include <string.h>

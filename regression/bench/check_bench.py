@@ -3,7 +3,8 @@
 """check_bench.py [--lines REGEX ...] [--pictures NAME ...] -- COMMAND
 
 Runs a benchmark in an empty folder. Each REGEX must match a line that it prints. results/ must
-contain the pictures and a CSV of samples, and no other file may exist.
+contain the pictures and a CSV of samples, and no other file may exist. A benchmark that ends with
+77 cannot run here, and this script ends with 77, too.
 """
 import argparse
 import csv
@@ -22,6 +23,8 @@ args, command = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1:]
 with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
     result = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     print(result.stdout, result.stderr, sep="")
+    if result.returncode == 77:
+        sys.exit(77)
     faults = [f"exit code {result.returncode}"] if result.returncode else []
     faults += [f"no line matches {regex!r}" for regex in args.lines if not re.search(regex, result.stdout, re.MULTILINE)]
     faults += [f"no picture {name}" for name in args.pictures if not os.path.exists(os.path.join(folder, "results", name)) or os.path.getsize(os.path.join(folder, "results", name)) < 1000]

@@ -13,7 +13,7 @@ import subprocess
 from campaign import Tally, tail
 from trsrun import check
 
-RUNS = {"plan": 20000, "options": 5000, "yaml": 5000, "directory": 10000, "dataset": 1000, "checkpoint": 1000}
+RUNS = {"plan": 20000, "mapping": 20000, "encode": 100000, "options": 5000, "yaml": 5000, "directory": 10000, "dataset": 1000, "checkpoint": 1000, "delta": 1000}
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -41,7 +41,7 @@ class Fuzz:
         target = list(RUNS)[index % len(RUNS)]
         found = self.s.fresh(f"fuzz-{index}")
         command = [os.path.join(self.folder, f"fuzz_{target}"), f"-runs={RUNS[target]}", f"-seed={self.s.rng(self.name, index).randrange(1, 1 << 31)}", "-timeout=60",
-                   "-rss_limit_mb=4096", f"-max_len={16384 if target in ('dataset', 'checkpoint') else 4096}", "-verbosity=0", "-print_final_stats=1",
+                   "-rss_limit_mb=4096", f"-max_len={16384 if target in ('dataset', 'checkpoint', 'delta') else 4096}", "-verbosity=0", "-print_final_stats=1",
                    f"-artifact_prefix={found}/", found, os.path.join(self.folder, f"corpus_{target}")]
         done = subprocess.run(command, env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True, errors="replace", check=False)
         units = [line.split()[-1] for line in done.stderr.splitlines() if line.startswith("stat::number_of_executed_units")]

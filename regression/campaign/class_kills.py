@@ -60,7 +60,8 @@ class Kills:
         rng, tally = self.s.rng(self.name, index), Tally(0)
         folder = self.s.fresh(f"kills-{index}", self.good)
         fixed = rng.choice([1, 2, 3, 0])
-        more = f"-checkpoint_dir ckpt -checkpoint_every {rng.choice([1, 1, 2, 5])} -checkpoint_keep {rng.randint(1, 3)} -resume"
+        more = f"-checkpoint_dir ckpt -checkpoint_every {rng.choice([1, 1, 2, 5])} -checkpoint_keep {rng.randint(1, 3)} -checkpoint_full_every {rng.choice([1, 2, 5, 50])} -resume"
+        more += rng.choice(["", " -checkpoint_async", " -checkpoint_async -checkpoint_async_bytes 4096"])
         finished = False
         for n in range(PER_CHAIN + 1):
             ranks = fixed or rng.choice([1, 2, 3])

@@ -27,6 +27,9 @@ KINDS = {
     "zch": ("zch.h5", [f"{TRAIN} {ZCH} -init_from zch.h5", f"{TRAIN} {ZCH} -init_from zch.h5 -init_from_missing initial"]),
     "dynamic": ("dynamic.h5", [f"{TRAIN} {DYNAMIC} -init_from dynamic.h5", f"{TRAIN} {DYNAMIC} -tables_dynamic_cap 6 -init_from dynamic.h5".replace("-tables_dynamic_cap 40 ", "")]),
     "resume": ("ckpt/step-000000002.h5", [TRAIN + " -checkpoint_dir ckpt -resume"]),
+    "increment": ("inc/step-000000003.h5", [TRAIN + " -checkpoint_dir inc -checkpoint_full_every 9 -resume", TRAIN + " -init_from inc/step-000000003.h5"]),
+    "increment_full": ("inc/step-000000001.h5", [TRAIN + " -init_from inc/step-000000003.h5"]),
+    "increment_dynamic": ("dyn/step-000000003.h5", [f"{TRAIN} {DYNAMIC} -init_from dyn/step-000000003.h5"]),
     "quantised": ("quant.h5", [f"-task predict -data_eval train.h5 -init_from quant.h5 -tables_data_type int8 -batch_size 6 {MODEL}"]),
     "plan": ("plan.json", [TRAIN + f" {LAYOUT} -plan_input plan.json"]),
     "options": ("run.opts", ["-options_file run.opts -steps 2 -output run.h5", "-options_file run.opts -task plan"]),
@@ -72,6 +75,7 @@ class Mutations:
         trsrun.write_dataset(os.path.join(good, "old.h5"), libver="earliest")
         for n, words in ((5, f"{TRAIN} {ZCH} -checkpoint_final zch.h5"), (4, f"{TRAIN} {DYNAMIC} -checkpoint_final dynamic.h5"),
                          (3, f"{TRAIN} -checkpoint_final model.h5 -output run.h5 -plan_output plan.json {LAYOUT}"), (2, f"{TRAIN} -steps 2 -checkpoint_dir ckpt -checkpoint_every 1"),
+                         (6, f"{TRAIN} -checkpoint_dir inc -checkpoint_every 1 -checkpoint_full_every 9"), (7, f"{TRAIN} {DYNAMIC} -checkpoint_dir dyn -checkpoint_every 1 -checkpoint_full_every 9"),
                          (1, f"-task predict -data_eval train.h5 -init_from model.h5 -tables_data_type int8 -quant_checkpoint quant.h5 -batch_size 6 {MODEL}")):
             words = words.replace("-steps 3", "") if words.count("-steps") == 2 else words
             result = trsrun.Job(self.s.binary, 1, words, good).wait(60)

@@ -125,11 +125,12 @@ def test_history_killed(binary, folder):
 
 
 def test_output_every(binary, folder):
-    """If a job without checkpoints is killed, it has its curve. With 0 it has none."""
+    """If a job without checkpoints is killed, it has its curve. With 0 it has none. Long before the
+    first 300 s are over, the file is there to be watched, with the stages and the memory of rank 0."""
     make(folder)
     path = os.path.join(folder, "run.h5")
     endless = words(2, "-steps 1000000000 -report_interval 0.05", 16)
-    for every, expected in (("0.05", True), ("0", False)):
+    for every, expected in (("0.05", True), ("300", True), ("0", False)):
         job = Job(binary, 2, f"{endless} -output_every {every}", folder)
         if expected:
             wait_for(lambda: os.path.exists(path) and len(losses(path)) > 20, job)
@@ -142,6 +143,8 @@ def test_output_every(binary, folder):
         if expected:
             step, first, done = read(path, "train/step", "starts/first_step", "starts/steps")
             check(step.tolist() == list(range(len(step))) and first.tolist() == [0] and done.tolist() == [len(step)], f"{len(step)} rows, starts {first} {done}")
+            forward, peak = read(path, "starts/dense_forward_ms", "starts/peak_memory_bytes")
+            check(forward[0] > 0 and peak[0] > 1 << 20, f"dense forward {forward} ms, peak memory {peak}")
             os.unlink(path)
 
 

@@ -9,12 +9,13 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import h5py
 
-from law_plans import FEATURES, MODEL, TABLES, make
-from trsrun import Skipped, check, check_same_tensors, load, patience, run, write_dataset
+from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
+from trsrun import Skipped, check, check_same_tensors, load, losses, patience, run, same_bits, write_dataset
 
 ALONE = 'if [ "${OMPI_COMM_WORLD_RANK:-0}" = 1 ]; then export'
 WORDS = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES}"
@@ -122,3 +123,71 @@ def test_paused_reader(binary, folder):
         if not told:
             last = int(re.findall(r"stopped on request after step (\d+)", error)[0])
             check(text.count(b"\nstep ") < last, "no line was left out")
+
+
+HOSTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "trshosts.py")
+
+
+def on_hosts(folder, *command):
+    """(process, inode of the namespace) of a command on two hosts with a network of their own."""
+    process = subprocess.Popen([sys.executable, HOSTS, "--hosts", "2", "--gbps", "1", *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env={**os.environ, "TMPDIR": folder})
+    line = process.stdout.readline()
+    found = re.fullmatch(r"# 2 hosts on a switch in the network namespace (\d+)\n", line)
+    if not found:
+        process.communicate()
+        check(process.returncode == 77, f"{process.returncode}: {line}")
+        raise Skipped(line.strip())
+    return process, int(found[1])
+
+
+def uses(namespace):
+    """Processes in a network namespace, apart from those that ended while /proc was read."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{pid}/ns/net").st_ino == namespace:
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def check_removed(namespace, what):
+    end = time.monotonic() + 30 * patience()
+    while uses(namespace) and time.monotonic() < end:
+        time.sleep(0.05)
+    check(not uses(namespace), f"{what}: processes {uses(namespace)} still use the namespace")
+
+
+def test_network_hosts(binary, folder):
+    """Two hosts with a network namespace each give the bits of one host: the ranks share no memory
+    and exchange by TCP. The namespaces are gone at the end."""
+    make(folder)
+    wanted, state = train(binary, folder, "one", 2, f"{MIXED} -steps 8 -reproducible")
+    process, namespace = on_hosts(folder, binary, *(f"-data_train train.h5 -batch_size 12 -output two.h5 -checkpoint_final two.final.h5 {MODEL} {TABLES} {MIXED} "
+                                                    "-steps 8 -reproducible").split())
+    text, _ = process.communicate(timeout=120 * patience())
+    check(process.returncode == 0 and "2 hosts of 1 rank" in text and "\nmessages " in text, f"{process.returncode}:\n{text[-3000:]}")
+    check(same_bits(losses(os.path.join(folder, "two.h5")), wanted), "other losses")
+    check_same_tensors(os.path.join(folder, "two.final.h5"), state, "two hosts")
+    check_removed(namespace, "a run that ended")
+
+
+def test_network_hosts_removed(binary, folder):
+    """The namespaces and their processes also end if the run fails, which gives its exit code, and
+    if the tool is interrupted or killed."""
+    make(folder)
+    process, namespace = on_hosts(folder, binary, "-no_such_option", "1")
+    text, _ = process.communicate(timeout=120 * patience())
+    check(process.returncode == 64 and "-no_such_option" in text, f"{process.returncode}:\n{text[-3000:]}")
+    check_removed(namespace, "a run that failed")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        process, namespace = on_hosts(folder, binary, *f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} -steps 100000000 -report_interval 0.05".split())
+        while "step " not in (line := process.stdout.readline()):
+            check(line, f"no step, exit code {process.poll()}")
+        check(len(uses(namespace)) >= 2, "mpirun and the keeper are not in the namespace")
+        process.send_signal(number)
+        process.stdout.close()
+        process.wait(timeout=60 * patience())
+        check_removed(namespace, signal.Signals(number).name)

@@ -255,7 +255,7 @@ def test_id_reports_plan(binary, folder):
     the bytes that they had."""
     rows = 1_000_000
     shape = f"-tables t -tables_embedding_dim 8 -table_t_features f -tables_min_partition 4 -table_t_num_embeddings {rows} -batch_size 16 -plan_output plan.json -existing_outputs replace"
-    kinds = {"dynamic": 24, "zch": 32, "zch -table_t_zch_policy lru": 32, "zch -table_t_zch_policy distance_lfu": 40}
+    kinds = {"dynamic": 24, "zch": 36, "zch -table_t_zch_policy lru": 32, "zch -table_t_zch_policy distance_lfu": 40}
     for device in ("cpu", "cuda"):
         for type_, copies in (("table_wise", 1), ("row_wise", 1), ("column_wise", 2)):
             topology = f"-topology_world_size 2 -topology_local_world_size 2 -topology_compute_device {device} -table_t_sharding_types {type_}"

@@ -27,9 +27,9 @@ def declared_options(folder="*"):
 
 def test_help(binary, folder):
     """-help lists every option of every folder, with its possible values and its default. -help all
-    adds PETSc's options."""
+    adds PETSc's options. The server's -help lists its own."""
     text = run(binary, 2, "-help", folder).text
-    names = declared_options()
+    names = set().union(*(declared_options(folder) for folder in os.listdir(SOURCES) if folder != "serve"))
     with open(os.path.join(SOURCES, "api", "trshard.h"), encoding="utf-8") as file:
         header = file.read()  # names the options that only the library has
     of_library = {name for name in declared_options("api") if name in header}
@@ -37,6 +37,10 @@ def test_help(binary, folder):
     words = set(re.findall(r"(?<![\w-])-?[a-z][a-z0-9_]*", text))
     missing = sorted(name for name in names if not words & {name, f"-tables_{name}", f"-tasks_{name}"} and name not in of_library)
     check(not missing, f"-help lacks {missing}")
+    if os.path.exists(f"{binary}-serve"):
+        shown = subprocess.run([f"{binary}-serve", "-help"], capture_output=True, text=True, check=True).stdout
+        missing = sorted(name for name in declared_options("serve") if name not in shown)
+        check(not missing, f"trshard-serve -help lacks {missing}")
     for expected in ("default 512", ">= 1", "one of train, plan, eval"):
         check(expected in " ".join(text.split()), f"-help does not say '{expected}':\n{text[:3000]}")
     check(max(map(len, text.splitlines())) <= 120, "lines too long for a terminal")

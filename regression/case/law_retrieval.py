@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two towers for retrieval: they agree with torch (golden/retrieval), and have the same bits on any
 ranks and shardings."""
+import importlib.util
 import os
 import re
+import shutil
 
 import h5py
 import numpy as np
@@ -142,3 +144,84 @@ def test_retrieval_without_queries(binary, folder):
         check(re.search(r"^recall +among \d+ candidates: no number: no sample is a query with a weight$", text, re.M), text[-600:])
         found = tensors(os.path.join(folder, "out.h5"))
         check(all(np.isnan(found[name]).all() for name in ("retrieval/recall", "eval/retrieval_recall_at_1", "eval/retrieval_recall_at_5")), "a recall without queries")
+
+
+def nearest(path, query, k):
+    """(scores, rows, ids or None) of the k best distinct candidates of a file for each query, by numpy
+    in float64. Equal scores are in the order of rows."""
+    found = tensors(path)
+    candidates, ids = found["towers/candidate"].astype(np.float64), found.get("towers/candidate_id")
+    rows = np.arange(len(candidates))
+    if ids is not None:
+        first = np.unique(ids, return_index=True)[1]
+        rows = np.sort(first[ids[first] >= 0])
+    scores = query.astype(np.float64) @ candidates[rows].T
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    scores = np.take_along_axis(scores, order, 1)
+    if importlib.util.find_spec("faiss"):  # its exact index, where it is installed; equal scores may come in another order
+        import faiss
+        index = faiss.IndexFlatIP(candidates.shape[1])
+        index.add(candidates[rows].astype(np.float32))
+        of_faiss = index.search(np.ascontiguousarray(query, np.float32), k)[0]
+        check(np.abs(of_faiss - scores).max() <= 1e-5 * np.abs(scores).max(), "faiss finds other scores than numpy")
+    return scores, rows[order], None if ids is None else ids[rows[order]]
+
+
+def test_retrieval_neighbours(binary, folder):
+    """-predict_neighbours: the candidates of numpy's search over all of them, on 1, 2 and 3 ranks.
+    Candidates with the same id count once, samples without a candidate not at all, and equal scores
+    come in the order of rows. Without ids, each row is a candidate."""
+    write_dataset(os.path.join(folder, "train.h5"), 90)
+    write_dataset(os.path.join(folder, "items.h5"), 70, seed=11)
+    run(binary, 1, f"-data_train train.h5 -batch_size 30 -epochs 2 -checkpoint_final final.h5 {MODEL} -loss in_batch_softmax -candidate_id tag", folder)
+    run(binary, 2, "-task predict -init_from final.h5 -data_eval items.h5 -batch_size 16 -tables_min_partition 4 -predict_towers candidate -output items.run.h5", folder)
+    with h5py.File(os.path.join(folder, "items.run.h5"), "r+") as h, h5py.File(os.path.join(folder, "items.h5")) as items:
+        names = list(items["sparse"].attrs["features"])
+        lengths, offsets = items["sparse/lengths"][()], items["sparse/offsets"][()]
+        tag = names.index("tag")
+        firsts = [items["sparse/values"][offsets[i] + lengths[i, :tag].sum()] if lengths[i, tag] else -1 for i in range(70)]
+        ids = h["towers/candidate_id"][()]
+        check(np.array_equal(ids, firsts), f"/towers/candidate_id is {ids}, the dataset has {firsts}")
+        check(len(np.unique(ids)) < 70 and -1 in ids, "no id is there twice, or none is missing: nothing is tested")
+        rows = h["towers/candidate"][()]
+        kept = np.sort(np.unique(ids, return_index=True)[1])
+        a, b = kept[ids[kept] >= 0][[2, 5]]
+        rows[b] = rows[a]  # another candidate with the same scores
+        h["towers/candidate"][...] = rows
+    with h5py.File(os.path.join(folder, "items.run.h5")) as source, h5py.File(os.path.join(folder, "bare.run.h5"), "w") as h:
+        h.attrs.update(format="trshard-run", version=np.int64(1))
+        h["towers/candidate"] = np.tile(source["towers/candidate"][()], (40, 1))
+    for name, k, every in (("items.run.h5", 7, (1, 2, 3)), ("items.run.h5", 1, (2,)), ("bare.run.h5", 50, (3,))):
+        found = []
+        for ranks in every:
+            text = run(binary, ranks, f"-task predict -init_from final.h5 -data_eval train.h5 -batch_size {24 // ranks} -reproducible -tables_min_partition 4 -predict_towers query "
+                       f"-predict_neighbours {k} -predict_candidates {name} -output n{ranks}.h5", folder).text
+            found.append(tensors(os.path.join(folder, f"n{ranks}.h5")))
+        scores, rows, ids = nearest(os.path.join(folder, name), found[0]["towers/query"], k)
+        check(f"the first {k} of " in text, text)
+        for ranks, results in zip(every, found):
+            what = f"{name}, {k} neighbours on {ranks} ranks"
+            check(np.array_equal(results["towers/query"], found[0]["towers/query"]), f"{what}: other queries")
+            check(np.array_equal(results["neighbours/row"], rows), f"{what}: other rows\n{results['neighbours/row'][:3]}\n{rows[:3]}")
+            check(np.abs(results["neighbours/score"] - scores).max() <= 1e-6 * np.abs(scores).max(), f"{what}: other scores")
+            check(ids is None and "neighbours/id" not in results or np.array_equal(results["neighbours/id"], ids), f"{what}: other ids")
+        if k == 7:
+            tied = [i for i in range(90) if a in rows[i] and b in rows[i]]
+            check(tied and all(list(rows[i]).index(a) + 1 == list(rows[i]).index(b) for i in tied), "equal scores are not next to each other")
+    with h5py.File(os.path.join(folder, "bare.run.h5"), "r+") as h:
+        narrow = h["towers/candidate"][:, :5]
+        del h["towers/candidate"]
+        h["towers/candidate"] = narrow
+    shutil.copy(os.path.join(folder, "items.run.h5"), os.path.join(folder, "nan.run.h5"))
+    with h5py.File(os.path.join(folder, "nan.run.h5"), "r+") as h:
+        h["towers/candidate"][kept[-1], 3] = np.nan
+    base = "-task predict -init_from final.h5 -data_eval train.h5 -batch_size 15 -tables_min_partition 4 -output n.h5"
+    for words, status, message in (("-predict_neighbours 60 -predict_candidates items.run.h5", 65, "distinct candidates, expected at least 60"), ("-predict_neighbours 5 -predict_candidates bare.run.h5", 65, "has 5 columns, the model's towers have 8"),
+                                   ("-predict_neighbours 5 -predict_candidates n1.h5", 65, "has no /towers/candidate"), ("-predict_neighbours 5 -predict_candidates absent.h5", 66, "absent.h5"),
+                                   ("-predict_neighbours 5", 64, "needs -predict_candidates"), ("-predict_candidates items.run.h5", 64, "needs -predict_neighbours"),
+                                   ("-predict_neighbours 5 -predict_candidates train.h5", 65, "train.h5"),
+                                   ("-predict_neighbours 5 -predict_candidates nan.run.h5", 65, f"/towers/candidate, row {kept[-1]}, column 3 is nan"),
+                                   ("-predict_neighbours 5 -predict_candidates nan.run.h5 -output nan.run.h5 -existing_outputs replace", 64, "would write over the file of -predict_candidates")):
+        text = run(binary, 2, f"{base} {words}", folder, status=status).text
+        check(message in text, text)
+        check(not os.path.exists(os.path.join(folder, "n.h5")), f"{words}: n.h5 is there")

@@ -56,7 +56,7 @@ def expected_lookups(folder):
 
 def predicted(histogram, load_factor, rows=ROWS):
     """The hit rate that the planner's cost model predicts for a table with its own cache
-    (plan/cache_stats.c)."""
+    (plan/cost/cache_stats.c)."""
     parts = np.searchsorted(np.linspace(0, rows, len(histogram) + 1), load_factor * rows - 1, side="right")
     return histogram[:parts].sum() / histogram.sum()
 

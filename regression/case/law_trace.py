@@ -7,6 +7,8 @@ import re
 import signal
 import time
 
+import h5py
+
 from law_plans import MIXED, MODEL, TABLES, make, train
 from trsrun import Job, check, check_same_tensors, run, same_bits
 
@@ -75,10 +77,27 @@ def test_trace(binary, folder):
                   f"{name}: rank {rank} has only {sorted(names)}")
             check(sorted(span["args"]["step"] for span in rows[1]) == list(steps), f"{name}: batches of rank {rank}")
             check(all(span["args"]["bytes"] >= 0 for row in rows if row >= 2 for span in rows[row]), "exchanges without bytes")
+            check(all(span["args"]["needed"] >= span["ts"] - ROUNDED_US for row in rows if row >= 2 for span in rows[row]), "exchanges needed before their start")
         for i in range(len(steps)):  # a step's agreement needs all ranks
             spans = [[span for span in traced[rank][0] if span["name"] == "step"][i] for rank in traced]
             slack_us = 100000  # clocks are compared by messages, which a busy machine delays
             check(max(s["ts"] for s in spans) <= min(s["ts"] + s["dur"] for s in spans) + slack_us, f"{name}: ranks' clocks disagree in step {steps[i]}")
+
+
+def test_trace_messages(binary, folder):
+    """With all steps in the trace, its exchanges have the bytes of messages that the results count.
+    In addition each rank sends counts of ids, which are int64, to each rank on another host. Inside
+    a host nothing is a message. A relay's messages belong to the exchanges that sent them."""
+    make(folder)
+    for name, more in (("one", ""), ("hosts", "-comm_ranks_per_host 1"), ("relay", "-comm_ranks_per_host 2 -comm_relay_bytes 64KiB")):
+        train(binary, folder, name, 4, f"{MIXED} -steps 6 -trace {name}.json -trace_first_step 0 -trace_steps 6 {more}")
+        traced = load(os.path.join(folder, f"{name}.json"), 4)
+        with h5py.File(os.path.join(folder, f"{name}.h5")) as h:
+            sent = h["exchanges/sent"][:, 1]
+        found = [sum(span["args"]["message_bytes"] for row in rows if row >= 2 for span in rows[row]) / 6 for rank, rows in sorted(traced.items())]
+        counts = [a - b for a, b in zip(sent, found)]
+        check((sum(found) > 0) == (name != "one") and min(counts) >= 0, f"{name}: in the trace {found}, counted {sent}")
+        check(name != "hosts" or max(counts) - min(counts) < 1e-6 and counts[0] > 0 and counts[0] % (3 * 8) < 1e-6, f"{name}: bytes of counts {counts}")
 
 
 def test_trace_report(binary, folder):
@@ -111,3 +130,44 @@ def test_trace_stopped(binary, folder):
         events = json.load(file)["traceEvents"]
     check({event["pid"] for event in events if event["name"] == "step"} == {0, 1}, "a rank without steps")
     check(not [name for name in os.listdir(folder) if name.endswith(".tmp")], "left-overs")
+
+
+KERNEL = re.compile(r"kernel +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+|-) +([\d.]+|-) +([\d.]+|-) +([\d.]+|-) +([\d.]+|-)  (.*)")
+
+
+def kernels_of(text):
+    """{name: (us a step, calls a step, MB, TFLOP/s, limit in us, share)} of -log_view_kernels; a number that is not known is None."""
+    number = lambda word: None if word == "-" else float(word)
+    found = {}
+    for line in text.splitlines():
+        match = KERNEL.fullmatch(line)
+        if match:
+            us, _, calls, megabytes, _, tflops, limit, share = (number(match[i]) for i in range(1, 9))
+            found[match[9]] = (us, calls, megabytes, tflops, limit, share)
+    return found
+
+
+def test_kernel_times(binary, folder):
+    """-log_view_kernels does not change a run, and prints the calls of a step with their bytes, which are counted here by hand. A run
+    that is too short says so."""
+    make(folder, 192)
+    for ranks in (1, 2):
+        shared = f"{MIXED if ranks > 1 else ''} -epochs 3 -device cpu"
+        wanted, state = train(binary, folder, "plain", ranks, shared)
+        found, other = train(binary, folder, "timed", ranks, f"{shared} -log_view_kernels")
+        check(same_bits(found, wanted), f"{ranks} ranks: other losses")
+        check_same_tensors(other, state, f"{ranks} ranks")
+    words = f"-data_train train.h5 -batch_size 24 {MODEL} {TABLES} -device cpu -log_view_kernels -existing_outputs replace"
+    text = run(binary, 1, f"{words} -epochs 3", folder).text
+    found = kernels_of(text)
+    check(re.search(r"kernels +[\d.]+ ms a step in 2 steps of rank 0; a copy reaches [\d.]+ GB/s here, a product [\d.]+ TFLOP/s", text), text)
+    check({"tbe_forward", "tbe_backward", "linear_forward", "linear_backward", "dot_places_forward", "dot_places_backward", "bce"} <= set(found), f"{sorted(found)}")
+    # five vectors of tables and that of the dense arch, with 8 numbers each; the output has 8 numbers and 15 products
+    samples, vectors, dim, pairs = 24, 6, 8, 15
+    dot = found["dot_places_forward"]
+    check(dot[1] == 1 and abs(dot[2] - 4e-6 * samples * (vectors * dim + dim + pairs)) <= 5e-4, f"{dot}")
+    check(found["linear_forward"][1] == 4, f"{found['linear_forward']}")
+    for name, (us, calls, megabytes, _, limit, share) in found.items():
+        check(us > 0 and calls > 0, f"{name}: {us} us, {calls} calls")
+        check((limit is None) == (share is None) and (share is None or share > 0), f"{name}: limit {limit}, share {share}")
+    check("kernels    none: the run had no step 8" in run(binary, 1, f"{words} -steps 4", folder).text, "a run without a timed step says nothing")

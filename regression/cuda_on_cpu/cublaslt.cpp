@@ -34,6 +34,7 @@ struct cublasLtMatrixLayout {
 };
 struct cublasLtMatmulPreference {
   cublasLtMatmulAlgo_t aligned = {256, 256, 256, 256, 256, 0};
+  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_MASK; // how parts of a split product may be added
 };
 
 namespace
@@ -298,18 +299,19 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t bytes)
 {
-  uint32_t alignment;
+  uint32_t number;
   cublasLtMatmulAlgo_t &aligned = preference->aligned;
 
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
     return bytes == sizeof(uint64_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
-  if (bytes != sizeof(alignment)) return CUBLAS_STATUS_INVALID_VALUE;
-  memcpy(&alignment, value, bytes);
+  if (bytes != sizeof(number)) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(&number, value, bytes);
   switch (attribute) {
-  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: aligned.a = alignment; break;
-  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: aligned.b = alignment; break;
-  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: aligned.c = alignment; break;
-  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: aligned.d = alignment; break;
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: aligned.a = number; break;
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: aligned.b = number; break;
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: aligned.c = number; break;
+  case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: aligned.d = number; break;
+  case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: preference->reduction = number; break;
   default: return CUBLAS_STATUS_INVALID_VALUE;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -330,6 +332,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (!knows(*description, *a, *b, *c, *d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!handle || wanted < 1 || k != k_b || c->rows != m || c->cols != n || d->rows != m || d->cols != n)
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (d->type == CUDA_R_16BF && preference->reduction & ~uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE))
+    fail("cublasLtMatmulAlgoGetHeuristic: a product to bf16 whose parts may be added in bf16");
   if (!has_epilogue(*description, *d, k)) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (*found = 0; *found < std::min(wanted, n_algorithms); ++*found) {
     cublasLtMatmulHeuristicResult_t &result = results[*found];
@@ -347,6 +351,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
       return statuses[by_turns++ % (strcmp(getenv("CUBLASLT_ON_CPU_REFUSE"), "fused") == 0 ? 3 : 2)];
     }
   }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// Algorithm i has tile 15 + i and splits a product into 1 + i parts, which it adds in fp32.
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void *value, size_t bytes, size_t *written)
+{
+  const uint32_t number = static_cast<uint32_t>(algo->number);
+  uint32_t found = 0;
+
+  switch (attribute) {
+  case CUBLASLT_ALGO_CONFIG_TILE_ID: found = 15 + number; break;
+  case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: found = 1 + number; break;
+  case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
+    found = number ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+    break;
+  }
+  if (bytes != sizeof(found)) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(value, &found, bytes);
+  *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
 

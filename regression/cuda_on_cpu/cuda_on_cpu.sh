@@ -5,8 +5,11 @@
 #
 #   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|bundle|fault BUILD_FOLDER
 #   TRS_LONG in the environment: more of property, golden and case
-#   cuda_on_cpu.sh nvcc BUILD_FOLDER      a real build: nvcc for all GPUs, with warnings as errors.
-#                                         It runs on CPUs, and explains why it cannot use a GPU.
+#   cuda_on_cpu.sh archive BUILD_FOLDER   the archive for a borrowed GPU, which must fit 64 MiB beside
+#                                         the repository's files
+#   cuda_on_cpu.sh nvcc BUILD_FOLDER      a real build: nvcc for all GPUs, with warnings as errors,
+#                                         and no kernel may spill more than spills.txt allows. It
+#                                         runs on CPUs, and explains why it cannot use a GPU.
 #
 # On the stand-in, -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the
 # other backends.
@@ -21,7 +24,7 @@ python=${TRSHARD_PYTHON:-/usr/bin/python3}
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-export PYTHONPATH=$source/regression/harness:$source/regression/case:$source/regression/cuda_on_cpu TRS_PATIENCE=20
+export PYTHONPATH=$source/regression/harness:$source/regression/case:$source/regression/cuda_on_cpu:$source/tools TRS_PATIENCE=20
 
 run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trshard" "$@"; }
 
@@ -80,7 +83,7 @@ case $what in
     done
     ;;
   case)
-    run_cases gpu_choice gpu_memory gpu_batch_memory cuda_as_cpu cuda_bad_ids cuda_not_finite cuda_growing_batches id_maps zch_plans zch_caches dynamic_plans dynamic_caches reader_threads repeat_batches cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_graphs cuda_steady_step_graphs cuda_bf16 cuda_bf16_layers cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas replicas_caches replicas_positions sequence_index_dedup cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_sorts cuda_trace sequence_max
+    run_cases cuda_kernel_times cuda_model_gpus gpu_choice gpu_memory gpu_batch_memory cuda_as_cpu cuda_bad_ids cuda_not_finite cuda_growing_batches id_maps zch_plans zch_caches dynamic_plans dynamic_caches follow_resume follow_kinds reader_threads repeat_batches cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_graphs cuda_steady_step_graphs cuda_bf16 cuda_bf16_layers cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas replicas_caches replicas_positions sequence_index_dedup cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_sorts cuda_trace sequence_max
     if [ "$long" ]; then run_cases position_weights; fi
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;
@@ -97,14 +100,22 @@ case $what in
   bundle) # the bundle for a machine with a GPU, and all tests of `run gpu` there
     TRSHARD_BUNDLE_LEVEL=0 "$source/regression/tools/bundle.sh" "$build"
     ;;
-  fault) run_cases nccl_error nccl_hang nccl_stuck nccl_init ;;
+  fault) run_cases nccl_error nccl_hang nccl_stuck nccl_stuck_init nccl_init nccl_finalize ;;
+  archive) "$source/tools/bundle.sh" --gpu 90 "$build" "$build/bundle.tar.xz" ;;
   nvcc)
     generator=()
     if command -v ninja > /dev/null; then generator=(-G Ninja); fi
     launcher=()
     if command -v ccache > /dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
-    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA=ON -DTRSHARD_WERROR=ON -DBUILD_TESTING=OFF
-    cmake --build "$build" --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard
+    cmake -S "$source" -B "$build" "${generator[@]}" "${launcher[@]}" -DTRSHARD_CUDA=ON -DTRSHARD_WERROR=ON -DBUILD_TESTING=OFF \
+      -DCMAKE_CUDA_FLAGS=-Xptxas=-v
+    # all files are compiled, so that ptxas names the registers of all kernels
+    cmake --build "$build" --clean-first --parallel "$(env -u OMP_NUM_THREADS nproc)" --target trshard > "$build/nvcc.txt" 2>&1 || {
+      grep -vE 'ptxas info|bytes (stack frame|gmem)' "$build/nvcc.txt" | tail -50
+      exit 1
+    }
+    "$python" "$source/regression/cuda_on_cpu/check_spills.py" "$build/nvcc.txt" "$source/regression/cuda_on_cpu/spills.txt" \
+      "$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")"
     "$build/trshard" -version
     ;;
   *)

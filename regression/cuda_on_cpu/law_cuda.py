@@ -16,9 +16,11 @@ import law_caches
 import law_heads
 import law_qr
 import law_sequences
+import model_gpus
 from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
 from law_runs import check_same_evaluations, evaluations
+from law_trace import kernels_of
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, thin, write_dataset
 
 SHARED = os.environ.get("TRS_GPU_OPTIONS")  # for a machine with fewer GPUs than ranks
@@ -264,8 +266,9 @@ def test_cuda_bf16(binary, folder):
     make(folder)
     layers = "-dense_arch 16,8 -over_arch 24,16,1"
     every = ("", "-interaction dcn -dcn_low_rank_dim 4", "-interaction dcn_full", "-interaction cat -over_arch_layer_norm", "-over_arch_dropout 0.2 -dense_arch_activation sigmoid",
-             "-interaction dcn_mixture -dcn_low_rank_dim 4 -dcn_num_experts 2", "-interaction dcn_mixture -dcn_low_rank_dim 3 -dcn_num_experts 1", "-interaction dcn_vector", "-interaction deepfm")
-    for more in thin(every, every[:3]):
+             "-interaction dcn_mixture -dcn_low_rank_dim 4 -dcn_num_experts 2", "-interaction dcn_mixture -dcn_low_rank_dim 3 -dcn_num_experts 1", "-interaction dcn_vector", "-interaction deepfm",
+             "-tables_embedding_dim 16 -dense_arch 16,16")  # vectors for tensor cores
+    for more in thin(every, (*every[:3], every[-1])):
         shared = f"{MIXED} -epochs 2 {layers} {more}"
         plain, _ = train(binary, folder, "plain", 2, f"{shared} {NCCL}", limit_s=240)
         # rounds like the GPU
@@ -639,6 +642,66 @@ def test_cuda_trace(binary, folder):
         check(re.findall(r"(overlap|exposed) +[^:]*: ", run(binary, 2, f"{shared} -trace_first_step 3", folder, limit_s=240).text).count("overlap") == 3, f"{name}: not told without a file")
 
 
+def test_cuda_kernel_times(binary, folder):
+    """-log_view_kernels times the launches of a step between events, on one and two ranks, with and without graphs, and does not change
+    the run. A product's operations are those of its shape. -log_view_products times each shape, as used, without its epilogue, and
+    beside a kernel that sums, and says which algorithm was used."""
+    make(folder, 192)
+    for ranks, more in thin(((1, ""), (1, "-dense_graphs"), (2, "-dense_precision bf16"), (1, "-interaction dcn -dcn_low_rank_dim 4 -dense_graphs")), ((1, "-dense_graphs"), (2, "-dense_precision bf16"))):
+        shared = f"{options_of(ranks)} -epochs 3 {NCCL} {more}"
+        wanted, state = train(binary, folder, "plain", ranks, shared, limit_s=240)
+        found, other = train(binary, folder, "timed", ranks, f"{shared} -log_view_kernels -log_view_products", limit_s=240)
+        check(same_bits(found, wanted), f"{more}: other losses")
+        check_same_tensors(other, state, more)
+    words = f"-data_train train.h5 -batch_size 24 {MODEL} {TABLES} {NCCL} -epochs 3 -log_view_kernels -existing_outputs replace"
+    text = run(binary, 1, f"{words} -log_view_products", folder, limit_s=240).text
+    kernels = kernels_of(text)
+    check({"bce: loss_kernel"} <= {re.sub("bce: .*", "bce: loss_kernel", name) for name in kernels}, f"{sorted(kernels)}")
+    check(any(name.startswith("dot_") for name in kernels) and "tbe_forward" in " ".join(kernels), f"{sorted(kernels)}")
+    products = {name: numbers for name, numbers in kernels.items() if " x " in name}
+    # four layers: forward and gradient of the weight, and gradient of the input but for the first layer, whose input is the data
+    check(sum(numbers[1] for numbers in products.values()) == 11, f"{sorted(products)}")
+    first = re.compile(r"24 x 16 x 3 NT fp32 to fp32 bias relu mask")
+    check(sum(bool(first.fullmatch(name)) for name in products) == 1, f"{sorted(products)}")
+    lines = [re.fullmatch(r"product +([\d.]+) (as used|plain|sums|own sum) .* (\d+ of \d+[* ]|-) +(\d+|-) +(\d+|-) +(\d+|-)  (\d+ x .*)", line) for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    shapes = {line[7] for line in lines}
+    check(shapes == set(products), f"shapes {sorted(shapes ^ set(products))} are only in one report")
+    for shape in shapes:
+        ways = [line[2] for line in lines if line[7] == shape]
+        check(ways.count("as used") == 5 and ways.count("plain") == (5 if shape.endswith(("mask", "masked", "relu", "bias", "sums")) else 0), f"{shape}: {ways}")
+        # the gradient of a weight: with the sums of the bias' gradient, and beside a kernel that makes them
+        check(ways.count("own sum") == (" TN " in shape) and ways.count("sums") == 5 * shape.endswith("fp32") * (" TN " in shape), f"{shape}: {ways}")
+        check(sum("*" in line[3] for line in lines if line[7] == shape) == 1, f"{shape}: not one algorithm was used")
+    # with graphs, the dense layers are a line
+    check("graph" in kernels_of(run(binary, 1, f"{words} -dense_graphs", folder, limit_s=240).text), "no time of graphs")
+
+
+def test_cuda_model_gpus(binary, folder):
+    """The bytes of the exchanges in tools/model_gpus.py are those of a run's trace."""
+    make_even_bags(folder, 160, 1, rows=64)
+    with open(os.path.join(folder, "model.yaml"), "w", encoding="ascii") as file:
+        file.write('num_dense: 2\ndense_arch: "8,8"\nover_arch: "8,1"\ninteraction: dcn\ndcn_num_layers: 2\ndcn_low_rank_dim: 4\ntables_embedding_dim: 8\n'
+                   'tables: "f0,f1,f2,f3"\ntable:\n' + "".join(f"  f{i}:\n    num_embeddings: 64\n    pooling_factors: 1\n" for i in range(4)))
+    model, ranks, batch = model_gpus.read_model(os.path.join(folder, "model.yaml")), 2, 16
+    run(binary, ranks, f"-options_file model.yaml -data_train train.h5 -batch_size {batch} -tables_sharding_types table_wise -dense_precision bf16 -steps 5 {NCCL} "
+                       "-trace trace.json -trace_first_step 2 -trace_steps 2", folder, limit_s=240)
+    with open(os.path.join(folder, "trace.json"), encoding="ascii") as file:
+        spans = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X" and event["args"].get("bytes", -1) >= 0]
+    wanted = model_gpus.exchanged_bytes(model, ranks, batch)
+    told = {}
+    for span in spans:
+        told.setdefault((span["pid"], span["args"]["step"]), {}).setdefault(span["name"], []).append(span["args"]["bytes"])
+    check(len(told) == 4, f"ranks and steps {sorted(told)}")
+    for at, kinds in told.items():
+        # the trace counts the block that a rank keeps, except that the pooled rows of a rank's own tables are not sent to itself
+        own = ranks * wanted["pooled rows"]
+        check(sorted(kinds["rows"]) == [wanted["pooled rows"], own] and wanted["gradients of rows"] == wanted["pooled rows"], f"{at}: {kinds['rows']} for {wanted}")
+        check(sum(kinds["ids"]) == ranks * wanted["ids"] and len(kinds["ids"]) == model_gpus.calls(model, "ids"), f"{at}: {kinds['ids']} for {wanted}")
+        # every weight and bias begins at a multiple of 64 bytes
+        check(0 <= sum(kinds["dense gradients"]) - wanted["dense gradients"] < 14 * 64, f"{at}: {kinds['dense gradients']} for {wanted}")
+
+
 def check_device_rows(path, steps, name, streams):
     with open(path, encoding="ascii") as file:
         events = json.load(file)["traceEvents"]
@@ -688,6 +751,17 @@ def test_nccl_hang(binary, folder):
 def test_nccl_stuck(binary, folder):
     """If a call to NCCL does not return, the thread that watches it aborts it."""
     check_ends_with_69(binary, folder, "1,40,stuck", "-comm_wait_seconds 3", ["did not end in 3", "(-comm_wait_seconds)"])
+
+
+def test_nccl_stuck_init(binary, folder):
+    """If a communicator's set-up does not return, nothing can abort it. The job ends at the
+    deadline, and no message tells of an abort."""
+    check_ends_with_69(binary, folder, "1,0,stuck_init", "-comm_wait_seconds 3", ["the set-up of a communicator did not end in 3 s (-comm_wait_seconds); a rank"])
+
+
+def test_nccl_finalize(binary, folder):
+    """If a communicator's end fails, the message is NCCL's, and no freed communicator is used."""
+    check_ends_with_69(binary, folder, "1,0,finalize", "-comm_wait_seconds 60 -steps 3", ["NCCL failed in the end of a communicator: system error (the stand-in's fault)"])
 
 
 def test_nccl_init(binary, folder):

@@ -63,7 +63,7 @@ struct group {
 
 group &current()
 {
-  static group one;
+  static thread_local group one; // as in NCCL: another thread's abort does not join this group
   return one;
 }
 
@@ -112,6 +112,15 @@ bool is_fault_here(const char *kind)
 
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   return wanted_fault().rank == rank && strcmp(wanted_fault().kind, kind) == 0;
+}
+
+// From now on, calls to the communicator are errors. Operations that run keep it.
+void release(const std::shared_ptr<ncclComm> &ended)
+{
+  const std::lock_guard<std::mutex> guard(communicators_lock());
+  auto &all = communicators();
+
+  all.erase(std::remove(all.begin(), all.end(), ended), all.end());
 }
 
 constexpr int TAG = 7;
@@ -205,13 +214,13 @@ ncclResult_t start(ncclComm_t comm, cudaStream_t stream, std::vector<message> me
   static long calls;
   auto o = std::make_shared<operation>();
 
+  o->comm = shared(comm);
   if (comm->finalised || comm->aborted) fail("a call to a communicator that has been ended");
   if (comm->has_stream && comm->stream != stream) fail("a communicator used from two streams");
   comm->has_stream = true;
   comm->stream = stream;
   for (const message &m : messages) check_device_memory(m);
   if (connect(comm, messages) != ncclSuccess) return ncclUnhandledCudaError;
-  o->comm = shared(comm);
   o->messages = std::move(messages);
   if (calls == wanted_fault().call && is_fault_here("error")) {
     comm->error = ncclRemoteError;
@@ -219,7 +228,7 @@ ncclResult_t start(ncclComm_t comm, cudaStream_t stream, std::vector<message> me
   }
   if (calls == wanted_fault().call && is_fault_here("hang")) o->never_ends = true;
   if (calls == wanted_fault().call && is_fault_here("stuck")) {
-    while (!comm->aborted) sched_yield();
+    while (!o->comm->aborted) sched_yield();
     return ncclSystemError;
   }
   calls++;
@@ -301,6 +310,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
 
   if (config->size != sizeof(*config) || config->blocking != 1)
     fail("a communicator that does not block starts a thread for each group");
+  while (is_fault_here("stuck_init")) sched_yield(); // nothing can abort what is not there yet
   memcpy(&place, id.internal, sizeof(place));
   const int tag = 1000 + place.number % 1000;
   MPI_Comm_rank(MPI_COMM_WORLD, &me);
@@ -333,6 +343,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
+  if (is_fault_here("finalize")) return shared(comm), ncclSystemError;
   shared(comm)->finalised = true;
   return ncclSuccess;
 }
@@ -340,20 +351,21 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
   const auto kept = shared(comm);
-  auto &all = communicators();
 
   if (!comm->finalised) fail("ncclCommDestroy before ncclCommFinalize");
   MPI_Comm_free(&comm->mpi);
   for (void *room : comm->rooms) cudaFree(room);
-  const std::lock_guard<std::mutex> guard(communicators_lock());
-  for (size_t i = 0; i < all.size(); i++)
-    if (all[i] == kept) return all.erase(all.begin() + static_cast<std::ptrdiff_t>(i)), ncclSuccess;
+  release(kept);
   return ncclSuccess;
 }
 
+// Like NCCL's, the call frees the communicator, also under a call of another thread.
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-  shared(comm)->aborted = true; // its operations end the next time that they run
+  const auto kept = shared(comm);
+
+  release(kept);
+  kept->aborted = true; // its operations end the next time that they run
   return ncclSuccess;
 }
 
@@ -373,7 +385,7 @@ const char *ncclGetErrorString(ncclResult_t result)
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
-  (void)comm;
+  if (comm) shared(comm); // NULL: the thread's last error
   return "the stand-in's fault";
 }
 

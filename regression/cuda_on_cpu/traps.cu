@@ -98,8 +98,8 @@ static int two_streams(const char *name, int *device)
     cudaMemsetAsync(device, 0, N * sizeof(*device), first);
     cudaEventRecord(set, first);
     if (!is(name, "missing_event")) cudaStreamWaitEvent(second, set, 0);
-    CU_LAUNCH(add_one, dim3((N + THREADS - 1) / THREADS), dim3(THREADS), 0, second, static_cast<int>(N),
-              device);
+    CU_START(add_one, dim3((N + THREADS - 1) / THREADS), dim3(THREADS), 0, second, static_cast<int>(N),
+             device);
     cudaMemcpyAsync(host, device, N * sizeof(*host), cudaMemcpyDeviceToHost, second);
     if (!is(name, "read_too_early")) cudaStreamSynchronize(second);
     for (int i = 0; i < N; i++) sum += host[i];
@@ -124,8 +124,7 @@ static cudaGraph_t capture(const char *name, cudaStream_t stream, int *device)
   cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   if (is(name, "capture_other_event")) cudaEventRecord(event, nullptr);
   cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-  CU_LAUNCH(add_one, dim3((N + THREADS - 1) / THREADS), dim3(THREADS), 0, stream, static_cast<int>(N),
-            device);
+  CU_START(add_one, dim3((N + THREADS - 1) / THREADS), dim3(THREADS), 0, stream, static_cast<int>(N), device);
   if (is(name, "capture_waits")) error = cudaStreamSynchronize(stream);
   if (is(name, "capture_waits_for_device")) error = cudaDeviceSynchronize();
   if (is(name, "capture_allocates")) error = cudaMalloc(&memory, N);
@@ -186,8 +185,8 @@ static int reversed(const char *name, int *device)
 
   for (int i = 0; i < THREADS; i++) host[i] = i;
   cudaMemcpy(device, host, sizeof(host), cudaMemcpyHostToDevice);
-  CU_LAUNCH(reverse, dim3(1), dim3(THREADS), 0, static_cast<cudaStream_t>(nullptr), device,
-            static_cast<int>(!is(name, "forgotten_barrier")));
+  CU_START(reverse, dim3(1), dim3(THREADS), 0, static_cast<cudaStream_t>(nullptr), device,
+           static_cast<int>(!is(name, "forgotten_barrier")));
   cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost);
   for (int i = 0; i < THREADS; i++) wrong += host[i] != THREADS - 1 - i;
   printf("%s\n", wrong ? "a wrong run" : "the right run");
@@ -212,28 +211,27 @@ int main(int argc, char **argv)
   signal(SIGABRT, end_quietly);
   if (cudaMalloc(&device, N * sizeof(*device)) != cudaSuccess) return 2;
   if (is(name, "host_access")) return device[0];
-  if (is(name, "divergent_barrier")) CU_LAUNCH(divergent_barrier, dim3(1), dim3(32), 0, none, device);
+  if (is(name, "divergent_barrier")) CU_START(divergent_barrier, dim3(1), dim3(32), 0, none, device);
   if (is(name, "behind_the_end"))
-    CU_LAUNCH(behind_the_end, dim3(1), dim3(1), 0, none, device, static_cast<int>(N));
-  if (is(name, "shared_not_asked")) CU_LAUNCH(add_one, dim3(1), dim3(1), size_t(49) << 10, none, 0, device);
+    CU_START(behind_the_end, dim3(1), dim3(1), 0, none, device, static_cast<int>(N));
+  if (is(name, "shared_not_asked")) CU_START(add_one, dim3(1), dim3(1), size_t(49) << 10, none, 0, device);
   if (is(name, "other_gpu")) {
     cudaStream_t of_first;
 
     cudaStreamCreateWithPriority(&of_first, cudaStreamNonBlocking, 0);
     cudaSetDevice(1);
-    CU_LAUNCH(block_number, dim3(1), dim3(1), 0, of_first, device);
+    CU_START(block_number, dim3(1), dim3(1), 0, of_first, device);
   }
   int of_the_host = 0;
   cudaMemset(device, 0, N * sizeof(*device));
-  CU_LAUNCH(swap_lanes, dim3(1), dim3(32), 0, none, device,
-            static_cast<int>(!is(name, "forgotten_syncwarp")));
-  CU_LAUNCH(block_number, dim3(is(name, "two_blocks") ? 2 : 1), dim3(1), 0, none, device);
-  CU_LAUNCH(last_block, dim3(3), dim3(1), 0, none, device, static_cast<int>(!is(name, "forgotten_fence")));
-  if (is(name, "misaligned")) CU_LAUNCH(four_at_once, dim3(1), dim3(1), 0, none, device + 2);
-  if (is(name, "host_pointer")) CU_LAUNCH(block_number, dim3(1), dim3(1), 0, none, &of_the_host);
+  CU_START(swap_lanes, dim3(1), dim3(32), 0, none, device, static_cast<int>(!is(name, "forgotten_syncwarp")));
+  CU_START(block_number, dim3(is(name, "two_blocks") ? 2 : 1), dim3(1), 0, none, device);
+  CU_START(last_block, dim3(3), dim3(1), 0, none, device, static_cast<int>(!is(name, "forgotten_fence")));
+  if (is(name, "misaligned")) CU_START(four_at_once, dim3(1), dim3(1), 0, none, device + 2);
+  if (is(name, "host_pointer")) CU_START(block_number, dim3(1), dim3(1), 0, none, &of_the_host);
   if (is(name, "unset")) {
     cudaMalloc(&unset, sizeof(*unset));
-    CU_LAUNCH(add_one, dim3(1), dim3(1), 0, none, 1, unset);
+    CU_START(add_one, dim3(1), dim3(1), 0, none, 1, unset);
   }
   cudaDeviceSynchronize();
   const int failed = reversed(name, device) | replayed(name, device) | two_streams(name, device);

@@ -160,6 +160,15 @@ def kept_file(scratch, lines):
         out.write("\n".join(lines) + "\n")
 
 
+def with_torch(scratch, lines):
+    """A transcript of a Python with torch, if TRSHARD_TORCH_PYTHON is one."""
+    python = os.environ.get("TRSHARD_TORCH_PYTHON", PYTHON)
+    if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
+        print(f"     is not run: {python} has no torch")
+        return
+    transcript(scratch, [re.sub(r"\bpython3 ", python + " ", line) for line in lines])
+
+
 def commands(scratch, lines):
     """Run each line separately, in the same folder. Checkpoints of the previous line are removed,
     because they belong to another run."""
@@ -209,6 +218,15 @@ def plan_json(scratch, lines):
     assert not unknown, f"the program writes no {sorted(unknown)}"
 
 
+def mapping_json(_scratch, lines):
+    """The example is a mapping, and has all keys of an entry but those of vocabularies."""
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    import trsmapping
+    found = trsmapping.read("\n".join(lines), "the page")
+    for entries, defaults in ((found.root["dense"], trsmapping.DENSE), (found.root["sparse"], trsmapping.SPARSE)):
+        assert all(set(entry) == set(defaults) for entry in entries), f"the example has the keys {set(entries[0])}, expected {set(defaults)}"
+
+
 def keys(tree):
     """Paths of all keys. Entries of lists have the same path."""
     if isinstance(tree, dict):
@@ -219,7 +237,6 @@ def keys(tree):
 RULES = {
     "README.md": [
         ("$ jobs/quickstart.sh", Elsewhere("docs/quickstart")),
-        ("cmake -B build -G Ninja", Elsewhere("install/tree")),
     ],
     "src/RULES.md": [("sgd                   w -= lr g", prose), ("bias  = fp16(min)", prose)],
     "gpu/README.md": [],
@@ -234,6 +251,10 @@ RULES = {
     "regression/cuda_on_cpu/README.md": [("cmake -S . -B build-cpu", Elsewhere("cuda_on_cpu/build"))],
     "regression/golden/planner/README.md": [],
     "regression/golden/runtime/README.md": [("train.h5        dataset", prose), ("python3 tools/check_train.py", Elsewhere("golden/sgd_dot"))],
+    "tools/python/README.md": [("import numpy as np", Elsewhere("packaging/wheel_pure"))],
+    "input/INSTALL.md": [("cmake -B build -G Ninja", Elsewhere("install/tree"))],
+    "input/PYTORCH.md": [("$ PYTHONPATH=tools/python TRSHARD_LIBRARY=build/libtrshard.so.1 mpirun -n 2 python3 clicks_torch.py", with_torch)],
+    "input/SERVING.md": [("$ python3 tools/examples/follow_and_serve.py", Elsewhere("examples/follow_and_serve"))],
     "input/FORMAT.md": [
         ("python3 tools/inspect_file.py --check FILE", commands),
         ("sample 0: a = [3]", prose),
@@ -241,6 +262,7 @@ RULES = {
         ("bias  = float16", prose),
         ("import h5py", python),
         ('{"format": "trshard-plan"', plan_json),
+        ('{"format": "trshard-mapping"', mapping_json),
     ],
     "input/criteo_kaggle.opts": [("tools/convert_criteo.py", commands)],
     "input/criteo_terabyte.yaml": [("tools/convert_criteo.py", Some("OPTIONS=", "slurm/two_nodes"))],
@@ -252,6 +274,9 @@ RULES = {
         ("python3 tools/convert_movielens.py --output-dir data", Elsewhere("slurm/two_nodes")),
         ("srun --mpi=pmix build/trshard -options_file run.opts", commands),
         ("PETSC_DIR=/path/of/petsc cmake -B build-mpich", Elsewhere("mpich/build_and_run")),
+        ("STAGE=/tmp OPTIONS=", Elsewhere("slurm/two_nodes")),
+        ("tools/bench_hosts.sh build/trshard", Elsewhere("bench/hosts")),
+        ("python3 tools/report.py --watch", Elsewhere("tools/report")),
         ('RANKS="1 2 4 8" sbatch', Elsewhere("jobs/scaling")),
         ("python3 tools/sweep.py new", Some(("OPTIONS=", "python3 tools/sweep.py plot"), "slurm/templates")),
     ],
@@ -264,6 +289,7 @@ RULES = {
         ("OPTIONS=input/movielens.opts sbatch --partition", Elsewhere("slurm/templates")),
         ("CHECKPOINT_EVERY  steps", prose),
     ],
+    "jobs/follow.sbatch": [("OPTIONS=clicks.opts FOLLOW=new sbatch", Elsewhere("slurm/templates")), ("FOLLOW            the folder", prose)],
     "jobs/sweep.sbatch": [
         ("python3 tools/sweep.py new", Some("OPTIONS=", "slurm/templates")),
         ("OPTIONS       option file", prose),
@@ -271,6 +297,8 @@ RULES = {
     "jobs/train.sbatch": [("OPTIONS=input/movielens.opts sbatch", Elsewhere("slurm/two_nodes")), ("OPTIONS         option file", prose)],
     "help": [("mpirun -n 4 trshard -options_file run.opts", commands)],
 }
+# pages whose examples use the files of another page
+FOLLOWS = {f"input/{page}.md": "input/TUTORIAL.md" for page in ("DATA", "MODELS", "PYTORCH", "SHARDING", "WEIGHTS")}
 BUILD = []  # --build, as an absolute path
 GROUPS = ("input", "jobs")  # folders in which comments of files are read, too
 FILE_NAME = re.compile(r"# ([\w.]+\.(?:opts|yaml|py))\b")
@@ -391,7 +419,7 @@ def make_scratch(folder, binary, document):
     for name in ("build", "data", "results/quickstart"):
         os.makedirs(os.path.join(folder, name))
     os.symlink(os.path.join(ROOT, "src"), os.path.join(folder, "src"))
-    for made in [binary, *glob.glob(os.path.join(os.path.dirname(binary), "libtrshard.so*"))]:
+    for made in [binary, *glob.glob(f"{binary}-serve"), *glob.glob(os.path.join(os.path.dirname(binary), "libtrshard.so*"))]:
         os.symlink(made, os.path.join(folder, "build", os.path.basename(made)))
     for name, content in small_data().items():
         with open(os.path.join(folder, name), "wb") as out:
@@ -412,7 +440,10 @@ def make_scratch(folder, binary, document):
 
 
 def run_document(document, binary):
-    blocks = [(rule_of(document, block), block) for block in blocks_of(document, binary)]
+    pages = [document]
+    while pages[0] in FOLLOWS:
+        pages.insert(0, FOLLOWS[pages[0]])
+    blocks = [(rule_of(page, block), block) for page in pages for block in blocks_of(page, binary)]
     if all(action is prose or isinstance(action, Elsewhere) for action, _ in blocks):
         return
     with tempfile.TemporaryDirectory(prefix="trshard-docs-") as folder:
@@ -457,12 +488,25 @@ def options_named(text):
     return {match for line in spans + blocks if not line.startswith("--") for match in OPTION.findall(line)}
 
 
+def served_options(binary):
+    """The options of trshard-serve, if it was built. Its page must name all that begin with -serve."""
+    if not os.path.exists(f"{binary}-serve"):
+        return set()
+    text = subprocess.run([f"{binary}-serve", "-help"], capture_output=True, text=True, check=True).stdout
+    found = set(re.findall(r"^  -(\w+)", text, re.MULTILINE))
+    with open(os.path.join(ROOT, "input/SERVING.md"), encoding="utf-8") as page:
+        missing = {name for name in found if name.startswith("serve")} - {match[0] for match in OPTION.findall(page.read())}
+    assert not missing, f"input/SERVING.md does not name {sorted(missing)}"
+    return found
+
+
 def check_named_options(binary):
     """Every option that a document names is one of the program's."""
     text = subprocess.run([binary, "-help"], capture_output=True, text=True, check=True).stdout
-    known = set(re.findall(r"^  -(\w+)", text, re.MULTILINE)) | PETSC
+    known = set(re.findall(r"^  -(\w+)", text, re.MULTILINE)) | PETSC | served_options(binary)
     keys_ = {name[len("tables_"):] for name in known if name.startswith("tables_")}
-    for document in (name for name in documents() if name.endswith(".md") and name != "input/OPTIONS.md"):
+    others = {"input/OPTIONS.md"} | (set() if os.path.exists(f"{binary}-serve") else {"input/SERVING.md"})
+    for document in (name for name in documents() if name.endswith(".md") and name not in others):
         with open(os.path.join(ROOT, document), encoding="utf-8") as file:
             for name, beginning in sorted(options_named(file.read())):
                 of_table = name in ("table_", "task_") or name.startswith("table_") and any(name.endswith("_" + key) for key in keys_ | {"KEY", "key"})

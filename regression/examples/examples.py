@@ -45,6 +45,8 @@ def example_dataset(_trshard, mpirun, program):
     texts, losses = losses_on_ranks(mpirun, program, "train.h5", "eval.h5", "user", "100", "item", "50")
     # the model learns, and the checkpoint holds all of it
     assert losses[3] < losses[0] and losses[4] == losses[5], losses
+    begin, then = re.search(r"row 0 of user begins with (\S+), then with (\S+)", texts[0]).groups()
+    assert float(begin) == -float(then) != 0, texts[0]
     assert "2 features, the last from column 8 on" in texts[0] and "no stream: " in texts[0], texts[0]
 
 
@@ -67,7 +69,36 @@ def example_predict(trshard, _mpirun, program):
     run(trshard, *RUN.split(), "-steps", "5", "-checkpoint_final", "model.h5")
     text = run(program, "model.h5", "4", "2")
     assert re.search(r"thread 1: \d+ calls, median", text), text
+    assert "predicts prediction with the weights of step 5, without a mapping" in text, text
     assert "absent.h5" in run(program, "absent.h5", code=1)
+
+
+def example_encode(trshard, _mpirun, program):
+    with open("rows.csv", "w", encoding="utf-8") as out:
+        out.write("click,age,city,tags\n1,31,Rome,red|shoe\n0,45,Oslo,red\n")
+    run(sys.executable, os.path.join(ROOT, "tools", "convert_table.py"), "--output", "rows.h5", "--labels", "click", "--dense", "age", "--sparse", "city,tags", "--text", "city,tags",
+        "--bags", "tags", "rows.csv")
+    run(trshard, *"-data_train rows.h5 -batch_size 2 -steps 5 -tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -checkpoint_final model.h5".split())
+    text = run(program, "model.h5", "city=Rome", "age=31", "tags=red|shoe")
+    # by descending frequency, then by name: Oslo 1, Rome 2; red 1, shoe 2; 0 is for others
+    assert re.fullmatch(r"the model needs 3 of 3 columns\ncity: 2\ntags: 1 2\nprediction 0\.\d+\n", text), text
+    text = run(program, "model.h5", "city=Ur")
+    assert "city: 0\ntags:\nprediction 0." in text, text
+    assert "row 0, column age: 'old' is not a number" in run(program, "model.h5", "age=old", code=1)
+    run(trshard, *RUN.split(), "-steps", "1", "-checkpoint_final", "bare.h5")
+    assert "the checkpoint has no mapping" in run(program, "bare.h5", code=1)
+
+
+def example_deltas(trshard, _mpirun, program):
+    run(trshard, *RUN.split(), "-steps", "5", "-checkpoint_final", "base.h5")
+    run(trshard, *RUN.split(), "-init_from", "base.h5", "-steps", "6", "-delta_every", "2", "-delta_dir", "deltas", "-checkpoint_final", "final.h5")
+    files = sorted(glob.glob("deltas/step-*.h5"))
+    text = run(program, "base.h5", files[0], *files)
+    assert re.findall(r"step (\d+): prediction 0\.\d{6}\n", text) == ["5", "7", "9", "11"], text
+    assert text.endswith("user: 4 ids, 0 of them unknown\nitem: 4 ids, 0 of them unknown\n"), text
+    assert run(program, "final.h5").splitlines()[0] == text.splitlines()[3], text
+    assert "delta 1 is missing" in run(program, "base.h5", files[1], code=1)
+    assert "expected a delta" in run(program, "base.h5", "final.h5", code=1)
 
 
 def complete():

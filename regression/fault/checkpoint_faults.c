@@ -142,7 +142,8 @@ static PetscErrorCode write_step(const char *folder, int64_t step)
   PetscFunctionBegin;
   PetscCall(create_model(&m));
   fill_model(&m, step);
-  if (!own) PetscCall(TrsCheckpointFolderOpen(PETSC_COMM_WORLD, folder, 3, &no_wait, &own));
+  if (!own)
+    PetscCall(TrsCheckpointFolderOpen(PETSC_COMM_WORLD, folder, &trs_folder_checkpoints, 3, &no_wait, &own));
   ierr = TrsCheckpointFolderWrite(own, &m.state, &info);
   PetscCall(free_model(&m));
   PetscCall(ierr);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *const fault_functions[] = {"pwrite", "fsync", "rename", "fallocate", "ftruncate", "open", NULL};
@@ -95,17 +96,46 @@ void fault_after_half(void)
   if (armed.what == FAULT_KILL_HALF) die();
 }
 
-static int strikes_fd(const char *function, int fd)
+/* Find the path of an open file. Returns 0 if there is none. */
+static int path_of(int fd, char path[4096])
 {
-  char link[64], path[4096];
+  char link[64];
   ssize_t n;
 
-  if (!armed.function) return 0;
   snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-  n = readlink(link, path, sizeof(path) - 1);
+  n = readlink(link, path, 4095);
   if (n < 0) return 0;
   path[n] = '\0';
-  return fault_strikes(function, path);
+  return 1;
+}
+
+static int strikes_fd(const char *function, int fd)
+{
+  char path[4096];
+
+  return armed.function && path_of(fd, path) ? fault_strikes(function, path) : 0;
+}
+
+static struct {
+  const char *part; /* NULL: no file is slow */
+  double bytes_per_s;
+} slow;
+
+void fault_slow(const char *part, double bytes_per_s)
+{
+  slow.bytes_per_s = bytes_per_s;
+  slow.part = part;
+}
+
+/* Take as long as a slow disk takes for n bytes. */
+static void slow_down(int fd, size_t n)
+{
+  const double s = slow.part ? (double)n / slow.bytes_per_s : 0;
+  struct timespec left = {.tv_sec = (time_t)s, .tv_nsec = (long)(1e9 * (s - (double)(time_t)s))};
+  char path[4096];
+
+  if (!slow.part || !path_of(fd, path) || !strstr(path, slow.part)) return;
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
 }
 
 /* Find the function of the C library with this name. */
@@ -124,6 +154,7 @@ ssize_t pwrite64(int fd, const void *data, size_t n, off64_t offset)
 
   if (!next) find_next("pwrite64", &next);
   if (strike == 1) return -1;
+  slow_down(fd, n);
   if (strike == 0) return next(fd, data, n, offset);
   done = next(fd, data, n > 1 ? n / 2 : n, offset);
   fault_after_half();

@@ -14,6 +14,12 @@ enum {
   FAULT_KILL_JOB = -4 /* kill -9 of this process and of its parent, which is mpirun */
 };
 
+/*
+  From now on, let writes to files whose path contains `part` take longer, as on a slow disk: each
+  pwrite() of n bytes takes n / bytes_per_s seconds longer.
+*/
+void fault_slow(const char *part, double bytes_per_s);
+
 /* The functions that write. The list ends with NULL. */
 extern const char *const fault_functions[];
 

@@ -8,6 +8,8 @@
     seconds TRS_FAULT_PROGRAM=PATH             only in the program that has this /proc/self/exe, as
     mpirun
                                        and shells have the same environment
+    TRS_FAULT_SLOW="KIB RANK PART"     the rank writes KIB KiB/s to files whose path contains PART;
+                                       RANK -1: all ranks do
     TRS_FAULT_PATH=PART                only calls for files whose path contains PART
     TRS_FAULT_COUNTS=FILE              at its end, each rank writes its calls by name to FILE.<rank>
 */
@@ -57,10 +59,15 @@ static int is_program(void)
 
 __attribute__((constructor)) static void begin(void)
 {
-  const char *fault = getenv("TRS_FAULT"), *part = getenv("TRS_FAULT_PATH");
+  const char *fault = getenv("TRS_FAULT"), *part = getenv("TRS_FAULT_PATH"), *slow = getenv("TRS_FAULT_SLOW");
+  static char slow_part[256];
   char what[16];
+  double kib;
   int n, rank;
 
+  if (slow && is_program() && sscanf(slow, "%lf %d %255s", &kib, &rank, slow_part) == 3 &&
+      (rank < 0 || rank == rank_of_process()))
+    fault_slow(slow_part, 1024 * kib);
   if (!fault || !is_program() || sscanf(fault, "%31s %d %15s %d", function, &n, what, &rank) != 4) return;
   process = getpid();
   if (strcmp(function, "malloc") == 0) fault_memory_watch();

@@ -5,15 +5,11 @@
   give rows of its own. A zch bucket must then have a state that is not refused.
 */
 #include "core/buffer.h"
-#include "core/start.h"
 #include "embed/dynamic.h"
 #include "embed/zch.h"
+#include "fuzz_start.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROWS = 6, LIST = 4, BATCH = 9, STEPS = 5 };
 
@@ -22,12 +18,6 @@ typedef struct {
   const uint8_t *data;
   size_t size;
 } Bytes;
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-  (void)argc;
-  return TrsStart(1, *argv) ? 1 : 0;
-}
 
 /*
   Take an integer. The first byte chooses its kind, because integers of eight random bytes would
@@ -114,10 +104,11 @@ static PetscErrorCode try_zch(Bytes *bytes)
   if (!is_refused(&fault)) {
     for (int step = 0; step < STEPS; step++) {
       take_all(bytes, BATCH, ids);
-      TrsZchBegin(bucket, BATCH);
-      PetscCall(TrsZchLearn(bucket, BATCH, ids));
-      PetscCall(TrsZchEvict(bucket, &given));
-      (void)TrsZchFind(bucket, BATCH, ids, rows);
+      PetscCall(TrsZchBegin(bucket, BATCH));
+      (void)TrsZchFind(bucket, PETSC_TRUE, 0, BATCH, ids, rows);
+      PetscCall(TrsZchEnd(bucket, ids, rows));
+      if (TrsZchIsDue(bucket)) PetscCall(TrsZchEvict(bucket, &given));
+      (void)TrsZchFind(bucket, PETSC_TRUE, 0, BATCH, ids, rows);
       check_rows(BATCH, rows);
     }
     PetscCall(TrsZchGet(bucket, numbers, &arrays));

@@ -1,29 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A file with the input of a fuzz target. It is removed when the process ends. */
+/*
+  A file with the input of a fuzz target, in a folder of its own. Both are removed when the process
+  ends.
+*/
 #pragma once
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static char fuzz_path[] = "/dev/shm/fuzz_XXXXXX";
+static char fuzz_folder[] = "/dev/shm/fuzz_XXXXXX";
+/* the input, and a file that the target may make and that the input may name */
+static char fuzz_path[64], fuzz_earlier[64];
 static pid_t fuzz_process;
 
 /* A child process that a preflight forks must not remove the file. */
 static void fuzz_file_remove(void)
 {
-  if (fuzz_process == getpid()) unlink(fuzz_path);
+  if (fuzz_process != getpid()) return;
+  (void)unlink(fuzz_path);
+  (void)unlink(fuzz_earlier);
+  (void)rmdir(fuzz_folder);
 }
 
-/* Returns 0 if the file was created. */
+/* Returns 0 if the folder was created. */
 static int fuzz_file_create(void)
 {
-  int fd = mkstemp(fuzz_path);
-
   fuzz_process = getpid();
-  if (fd < 0) return 1;
-  close(fd);
+  if (!mkdtemp(fuzz_folder)) return 1;
+  snprintf(fuzz_path, sizeof(fuzz_path), "%s/input", fuzz_folder);
+  snprintf(fuzz_earlier, sizeof(fuzz_earlier), "%s/step-000000001.h5", fuzz_folder);
   return atexit(fuzz_file_remove);
 }
 

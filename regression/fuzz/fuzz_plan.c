@@ -3,20 +3,10 @@
   libFuzzer target: parse and check a plan file. For any text, the result must be a plan or one DATA
   error. A plan that is written and read again must stay the same.
 */
-#include "core/start.h"
+#include "fuzz_start.h"
 #include "spec/sharding_plan.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-  (void)argc;
-  return TrsStart(1, *argv) ? 1 : 0;
-}
 
 static void round_trip(TrsShardingPlan *plan)
 {
@@ -38,14 +28,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
   char *text = malloc(size + 1);
   TrsShardingPlan plan;
-  PetscErrorCode ierr;
 
   if (!text) return 0;
   memcpy(text, data, size);
   text[size] = '\0';
-  ierr = TrsShardingPlanFromJson(text, "fuzz", &plan);
-  if (ierr && ierr != TRS_ERR_DATA) abort();
-  if (!ierr) round_trip(&plan);
+  if (!data_or_success(TrsShardingPlanFromJson(text, "fuzz", &plan))) round_trip(&plan);
   (void)TrsShardingPlanFree(&plan);
   TrsErrorClear();
   free(text);

@@ -13,7 +13,7 @@ yaml) program=options flags="$flags -DFUZZ_YAML" ;;
 *) program=$target ;;
 esac
 case $target in
-dataset | checkpoint) library=hdf5-openmpi longest=16384 ;;
+dataset | checkpoint | delta) library=hdf5-openmpi longest=16384 ;;
 *) library=jansson longest=4096 ;;
 esac
 includes="-I$source/src -I$build/../../commit $(pkg-config --cflags PETSc hdf5-openmpi jansson libxxhash) $(mpicc --showme:compile)"
@@ -31,9 +31,12 @@ printf '#include <petscsys.h>\nint LLVMFuzzerTestOneInput(const uint8_t *data, s
     rm -rf "$build/parsers" "$build/parsers.a"
     mkdir "$build/parsers"
     cd "$build/parsers"
+    set -- "$source"/src/core/*.c "$source"/src/core/*/*.c "$source"/src/io/*.c "$source"/src/io/*/*.c "$source"/src/spec/*.c "$source"/src/compute/for_each.c "$source"/src/embed/zch.c "$source"/src/embed/dynamic.c "$source"/src/embed/row_index.c "$source"/src/api/encode.c "$source"/src/api/encode_value.c "$source"/src/plan/plan_settings.c "$source"/src/plan/cost/topology.c "$source"/src/serve/kserve.c "$source"/src/serve/kserve_request.c "$source"/src/serve/request.c "$source"/src/serve/answer_text.c
     # shellcheck disable=SC2046,SC2086
-    printf '%s\0' "$source"/src/core/*.c "$source"/src/core/*/*.c "$source"/src/io/*.c "$source"/src/io/*/*.c "$source"/src/spec/*.c "$source"/src/compute/for_each.c "$source"/src/embed/zch.c "$source"/src/embed/dynamic.c "$source"/src/plan/plan_settings.c "$source"/src/plan/topology.c |
+    printf '%s\0' "$@" |
       xargs -0 -n 8 -P "$(nproc)" $(command -v ccache || true) "$clang" $checks -fsanitize=fuzzer-no-link,address,undefined $includes -c
+    found=$(find . -name '*.o' | wc -l)
+    [ "$found" = $# ] || { echo "run_fuzz.sh: $# sources have $found names: one object file replaced another" >&2; exit 1; }
     ar rcs "$build/parsers.a" ./*.o
   fi
 ) 9> "$build/parsers.lock"
@@ -41,7 +44,9 @@ printf '#include <petscsys.h>\nint LLVMFuzzerTestOneInput(const uint8_t *data, s
 "$clang" $flags $includes "$source/regression/fuzz/fuzz_$program.c" "$build/parsers.a" -o "$build/fuzz_$target" $libraries
 PYTHONPATH="$source/regression/harness" PYTHONDONTWRITEBYTECODE=1 "$python" "$source/regression/fuzz/make_corpus.py" "$target" "$build/corpus_$target"
 export ASAN_OPTIONS=detect_leaks=0
-[ "$target" != checkpoint ] || FUZZ_WRITE="$build/corpus_checkpoint/checksums" "$build/fuzz_checkpoint"
+case $target in
+checkpoint | delta) FUZZ_WRITE="$build/corpus_$target/checksums" "$build/fuzz_$target" ;;
+esac
 [ "$runs" != 0 ] || exit 0
 cd "$build"
 # new interesting inputs are not added to the corpus, so that a seed always gives the same inputs

@@ -16,7 +16,7 @@ fail() {
 (umask 022; DESTDIR=$scratch/destdir cmake --install "$build" --prefix /opt/trshard > "$scratch/install.log")
 mv "$scratch/destdir/opt/trshard" "$prefix"
 for file in bin/trshard share/trshard/tools/inspect_file.py share/trshard/input/movielens.opts share/trshard/input/FORMAT.md \
-  share/trshard/jobs/train.sbatch share/doc/trshard/LICENSE share/trshard/README.md share/man/man1/trshard.1 \
+  share/trshard/jobs/train.sbatch share/trshard/jobs/quickstart.sh bin/trshard-quickstart share/doc/trshard/LICENSE share/trshard/README.md share/man/man1/trshard.1 share/man/man3/TrshardForward.3 \
   share/bash-completion/completions/trshard share/zsh/site-functions/_trshard share/pkgconfig/trshard.pc \
   include/trshard.h lib/libtrshard.so.1 share/cmake/trshard/trshardConfig.cmake share/trshard/tools/examples/train.c \
   share/trshard/tools/python/trshard/__init__.py; do

@@ -49,7 +49,7 @@ def spack(wanted):
     specs = {re.split(r"[@ +~]", ast.literal_eval(call.args[0]))[0]: ast.literal_eval(call.args[0]) for call in named["depends_on"]}
     missing = {name for name in wanted if name not in specs and not (name == "openmpi" and "mpi" in specs)}
     check(not missing, f"package.py has no depends_on for {sorted(missing)}")
-    unknown = set(specs) - wanted - {"mpi", "c", "cmake", "pkgconfig", "cuda", "nccl", "cmocka", "python"} - {f"py-{m}" for m in PYTHON_MODULES}
+    unknown = set(specs) - wanted - {"mpi", "c", "cmake", "pkgconfig", "cuda", "nccl", "cmocka", "libmicrohttpd", "python"} - {f"py-{m}" for m in PYTHON_MODULES}
     check(not unknown, f"package.py depends on {sorted(unknown)}, which CMake does not look for")
     check({f"py-{m}" for m in PYTHON_MODULES} <= set(specs), "package.py lacks Python modules of the tools")
     least = re.search(r"cmake_minimum_required\(VERSION ([\d.]+)\)", read("CMakeLists.txt")).group(1)
@@ -84,22 +84,26 @@ def easybuild(wanted, version):
     check(all(len(entry) == 2 for entry in recipe["dependencies"] + recipe["builddependencies"]), f"{names[0]}: dependencies are pairs")
 
 
-def apptainer():
-    text = read("tools", "packaging", "trshard.def")
-    header = dict(re.findall(r"^(Bootstrap|From): (\S+)$", text, re.MULTILINE))
-    check(header == {"Bootstrap": "docker", "From": "debian:12"}, f"trshard.def: {header}")
-    parts = re.split(r"^%(\w+)$", text, flags=re.MULTILINE)
-    sections = dict(zip(parts[1::2], parts[2::2]))
-    check(list(sections) == ["files", "post", "environment", "runscript", "test", "labels", "help"], f"trshard.def: sections {list(sections)}")
-    copied = [line.split() for line in sections["files"].split("\n") if line.strip()]
-    for source, target in copied:
-        check(os.path.exists(os.path.join(ROOT, source)) and target.endswith("/"), f"trshard.def copies {source} to {target}")
-    check("TRSHARD_ROOT=/opt/trshard" in sections["environment"] and "--prefix /opt/trshard" in sections["post"], "trshard.def: no one prefix")
-    for shell in ("post", "environment", "runscript", "test"):
-        done = subprocess.run(["sh", "-n"], input=sections[shell], text=True, capture_output=True, check=False)
-        check(done.returncode == 0, f"trshard.def, %{shell}: {done.stderr}")
-    for script in re.findall(r"tools/\S+\.(?:sh|py)", sections["post"] + sections["test"]):
-        check(os.path.exists(os.path.join(ROOT, script)), f"trshard.def runs {script}, which is not there")
+def container():
+    """The Containerfile copies all that the build and the installation need, and nothing that is not there."""
+    text = read("tools", "packaging", "Containerfile").replace("\\\n", " ")
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    words = [word for word, _ in lines]
+    check(set(words) <= {"ARG", "FROM", "COPY", "RUN", "ENV", "LABEL", "WORKDIR", "ENTRYPOINT"} and words[0] == "ARG" and words.count("FROM") == 2, f"Containerfile: instructions {words}")
+    check(lines[0][1] == "BASE=docker.io/library/debian:12" and all(line.startswith("${BASE}") for word, line in lines if word == "FROM"), "Containerfile: no one base")
+    copied = [name for word, line in lines if word == "COPY" and not line.startswith("--from") for name in line.split()[:-1]]
+    missing = [name for name in copied if not os.path.exists(os.path.join(ROOT, name))]
+    check(not missing, f"Containerfile copies {missing}, which are not there")
+    needed = set(re.findall(r"^\s*(?:install\((?:FILES|PROGRAMS|DIRECTORY) |foreach\(page )([^$)]*)", read("tools", "cmake", "install.cmake"), re.MULTILINE))
+    names = {name for found in needed for name in found.split() if "/" in name or name.endswith(".md")} | {"CMakeLists.txt"}
+    lost = [name for name in names if os.path.exists(os.path.join(ROOT, name)) and not any(name == one or name.startswith(one + "/") for one in copied)]
+    check(not lost, f"Containerfile does not copy {sorted(lost)}, which the installation needs")
+    for word, line in lines:
+        if word == "RUN":
+            done = subprocess.run(["sh", "-n"], input=line, text=True, capture_output=True, check=False)
+            check(done.returncode == 0, f"Containerfile, {line}: {done.stderr}")
+            for script in re.findall(r"tools/\S+\.(?:sh|py)", line):
+                check(os.path.exists(os.path.join(ROOT, script)), f"Containerfile runs {script}, which is not there")
 
 
 def main():
@@ -109,7 +113,7 @@ def main():
     check({"openmpi", "hdf5", "petsc", "openblas", "jansson", "xxhash", "libyaml", "hwloc"} == wanted, f"read from dependencies.cmake: {sorted(wanted)}")
     spack(wanted)
     easybuild(wanted, version)
-    apptainer()
+    container()
     print(f"the recipes have {', '.join(sorted(wanted))}")
 
 

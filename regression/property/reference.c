@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "reference.h"
 
-#include "core/random.h"
+#include "core/random/random.h"
 #include "optimizer_definition.h"
 
 #include <math.h>

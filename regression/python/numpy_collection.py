@@ -4,6 +4,7 @@
 mpirun starts it on any number of ranks."""
 import ctypes
 import os
+import pathlib
 import sys
 import tempfile
 
@@ -148,6 +149,50 @@ def check_rows(sharding, ahead):
             np.testing.assert_allclose(rows_of_table(f), w, rtol=1e-4, atol=2e-5)
 
 
+def check_tables(**options):
+    """A table as an array equals the rows that bags of one id give, after an update and after a
+    write. TorchRec's names; nothing changes after a mistake."""
+    with trshard.EmbeddingBagCollection(TABLES, BATCH + SIZE, {"device": "cpu", "seed": 3, **options}) as ebc:
+        pooled = ebc.forward(*make_batch(0, RANK))
+        fails(lambda: ebc.table("t0"), trshard.Error, "1 batches are under way")
+        ebc.backward(pooled)
+        state = ebc.state_dict(prefix="model.")
+        assert list(state) == [f"model.embedding_bags.t{t}.weight" for t in range(3)], list(state)
+        for t, table in enumerate(TABLES):
+            rows = rows_of(ebc, t)
+            assert (ebc.table(table.name) == rows).all() and (state[f"model.embedding_bags.{table.name}.weight"] == rows).all(), (options, t)
+            assert (ebc.table(table.name, 7, 5) == rows[7:12]).all() and ebc.table(table.name, 9, 0).shape == (0, table.embedding_dim)
+            written = np.arange(6 * table.embedding_dim, dtype=np.float32).reshape(6, -1) / 8
+            ebc.set_table(table.name, written, 11)
+            rows[11:17] = written
+            assert (rows_of(ebc, t) == rows).all() and (ebc.table(table.name) == rows).all(), (options, t)
+        for call, error, text in ((lambda: ebc.table("t9"), ValueError, "expected one of t0, t1, t2"), (lambda: ebc.table("t0", 38, 3), trshard.Error, '"t0", which has 40'),
+                                  (lambda: ebc.set_table("t1", np.zeros((2, 3))), ValueError, "(n, 4)"), (lambda: ebc.set_table("t1", np.zeros((2, 4)), 29), trshard.Error, "which has 30"),
+                                  (lambda: ebc.load_state_dict({"x": 0}), KeyError, "embedding_bags.t0.weight"),
+                                  (lambda: ebc.load_state_dict({**state, "model.embedding_bags.t2.weight": np.zeros((60, 4))}, prefix="model."), ValueError, "(60, 16)")):
+            fails(call, error, text)
+        assert (ebc.table("t2") == rows).all()
+        ebc.load_state_dict(state, prefix="model.")
+        assert all((ebc.table(table.name) == state[f"model.embedding_bags.{table.name}.weight"]).all() for table in TABLES)
+        ebc.load_state_dict({"embedding_bags.t1.weight": np.ones((30, 4), np.float64), "other": None}, strict=False)
+        assert (ebc.table("t1") == 1).all() and (ebc.table("t0") == state["model.embedding_bags.t0.weight"]).all()
+        text = repr(ebc)
+        assert "t0: 40 x 8 sum, " in text and f"plan for {SIZE} rank" in text and options.get("tables_sharding_types", "wise") in text, text
+
+
+def check_options():
+    words = trshard.words
+    assert words("-a 1", {"b": 2}) == "-a 1 -b 2" and words({"-a": [1, "x"], "b": True, "c": None, "d": ""}) == '-a 1,x -b true -d ""'
+    assert words({"table": {"user name": {"pooling": "mean"}}, "p": "a b"}) == '"-table_user name_pooling" mean -p "a b"'
+    assert words(None, {"rate": 0.5, "file": pathlib.Path("x/y")}) == "-rate 0.5 -file x/y"
+    fails(lambda: words({"a": 'x"y'}), ValueError, "double quotes")
+    fails(lambda: words({"a": b"x"}), TypeError, "expected a number")
+    for more in ({"tables_sharding_types": ["row_wise"]}, {"table": {"t0": {"sharding_types": "row_wise"}}}):
+        with trshard.EmbeddingBagCollection(TABLES, 8, device="cpu", **more) as ebc:
+            assert {table["name"]: table["sharding_type"] for table in ebc.plan["tables"]}["t0"] == "row_wise", ebc.plan
+    fails(lambda: trshard.EmbeddingBagCollection(TABLES, 8, devise="cpu"), trshard.Error, "-device")
+
+
 def fails(call, error, text):
     try:
         call()
@@ -229,6 +274,11 @@ shown = ctypes.CDLL(None)
 assert not hasattr(shown, "H5open") and hasattr(shown, "MPI_Init"), "the symbols of HDF5 are shown, or those of MPI are not"
 for arguments in [("sgd", "row_wise", False), ("adagrad", "table_wise", True), ("sgd", "data_parallel", True)]:
     check_training(*arguments)
+for sharding in ("row_wise", "table_wise", "column_wise", "data_parallel"):
+    check_tables(tables_sharding_types=sharding, tables_min_partition=4)
+check_tables(tables_data_type="fp16")
+check_tables(tables_compute_kernels="fused_uvm_caching", tables_cache_load_factor=0.3)
+check_options()
 check_rows("row_wise", False)
 check_rows("table_wise", True)
 check_files()

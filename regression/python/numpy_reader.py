@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Python package's reader against the arrays from which a dataset was made: every batch and the
 smaller last one, steps, epochs, errors. By mpirun."""
+import json
 import os
 import pathlib
 import sys
 
+import h5py
 import numpy as np
 
 import trshard
@@ -18,6 +20,9 @@ RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get(
 N, BATCH, FEATURES, ROWS = 37, 3, ["a", "b", "c"], [40, 30, 60]
 FOLDER = os.path.dirname(os.path.abspath(sys.argv[1]))
 PATH, PLAIN, SIGNED, UNSIGNED = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain", "signed", "unsigned"))
+MAPPED = [os.path.join(FOLDER, f"reader_mapped_{i}_n{SIZE}.h5") for i in range(3)]
+MAPPINGS = [json.dumps({"format": "trshard-mapping", "version": 1, "sparse": [{"name": "a"}, {"name": "b"} | b, {"name": "c"} | c]})
+            for b, c in (({}, {}), ({}, {"missing": 3}), ({"missing": 3}, {}))]
 RANDOM = np.random.default_rng(3)
 LENGTHS = RANDOM.integers(0, 4, (N, 3), dtype=np.int32)
 IDS = [[RANDOM.integers(0, ROWS[f], LENGTHS[i, f]) for f in range(3)] for i in range(N)]
@@ -36,6 +41,10 @@ def write():
         out.append(DENSE, LABELS, LENGTHS, flat[0], flat[1], SAMPLE_WEIGHTS)
     with trsdata.DatasetWriter(PLAIN, FEATURES, ROWS, 0) as out:
         out.append(None, LABELS[:, 0], LENGTHS, flat[0])
+    for path, mapping in zip(MAPPED, MAPPINGS):
+        with trsdata.DatasetWriter(path, FEATURES, ROWS, 0) as out:
+            out.attribute("mapping", mapping)
+            out.append(None, LABELS[:, 0], LENGTHS, flat[0])
     for path, dtype in ((SIGNED, np.int64), (UNSIGNED, np.uint64)):
         with trsdata.DatasetWriter(path, FEATURES, [0, 0, 0], 0, id_dtype=dtype) as out:
             out.append(None, LABELS[:, 0], LENGTHS, (flat[0] * FACTOR).view(dtype))
@@ -148,6 +157,31 @@ def check_newer_data():
                     np.testing.assert_array_equal(ids, np.where(of_c & (given >= 50), 0, given))
 
 
+def check_mapping():
+    """save() carries the mapping of the data that was read, or of the file that was loaded. Data and
+    a loaded file with other mappings of a feature of the collection are refused."""
+    model = os.path.join(FOLDER, f"reader_mapped_n{SIZE}.model.h5")
+
+    def carried():
+        with h5py.File(model) as h:
+            found = h.attrs["mapping"]
+            return found.decode() if isinstance(found, bytes) else found
+
+    with trshard.EmbeddingBagCollection(PLAIN_TABLES, BATCH, "-device cpu") as ebc:
+        trshard.Reader(ebc, MAPPED[0]).close()
+        ebc.save(model)
+        assert carried() == MAPPINGS[0]
+    with trshard.EmbeddingBagCollection(PLAIN_TABLES, BATCH, "-device cpu") as ebc:
+        ebc.load(model)
+        ebc.save(model)
+        assert carried() == MAPPINGS[0]
+        error = fails(lambda: trshard.Reader(ebc, MAPPED[1]), trshard.Error, 'feature "c": missing is not given and 3')
+        assert error.status == 65 and MAPPED[1] in str(error) and model in str(error), error
+        trshard.Reader(ebc, MAPPED[2]).close()  # differs in feature b, which the collection does not have
+        ebc.save(model)
+        assert carried() == MAPPINGS[2]
+
+
 if RANK == 0:
     write()
 for arguments in [(True, 0, 2), (True, 1, 1), (False, 0, 1)]:
@@ -157,5 +191,6 @@ for word in ("modulo", "hash"):
     check_id_map(SIGNED, np.int64, "-tables_id_map " + word)
 check_id_map(UNSIGNED, np.uint64, "-tables_id_map modulo -tables_id_unsigned")
 check_newer_data()
+check_mapping()
 check_errors()
 print(f"rank {RANK}: the reader agrees with numpy")

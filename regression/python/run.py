@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 
 import trshard
+import trshard.metrics
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import trsdata
@@ -53,6 +54,8 @@ def check_bits():
     for name in ("first", "second"):
         trshard.run(f"{TRAINING} -batch_size {share} -checkpoint_final {FOLDER}/{name}.h5 -output {FOLDER}/{name}_run.h5")
     trshard.run(f"-task eval {MODEL} -batch_size {share} -init_from {FOLDER}/first.h5 -output {FOLDER}/eval.h5")
+    check_results(share)
+    check_metrics(share)
     if RANK:
         return
     alone = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}
@@ -68,6 +71,57 @@ def check_bits():
             assert len(run["train/loss"]) == 12
     with h5py.File(f"{FOLDER}/eval.h5") as run:
         assert 0 < run["eval/auc"][()][-1] < 1
+
+
+def check_results(share):
+    """A run's results on all ranks: from its file, and without a file the same ones."""
+    named = trshard.run(TRAINING, batch_size=share, eval_every=4, output=f"{FOLDER}/named.h5")
+    with open(f"{FOLDER}/run.opts" if RANK == 0 else os.devnull, "w", encoding="utf-8") as file:
+        file.write(f"-output {FOLDER}/named.h5\n")
+    trshard.run("-task plan " + MODEL, batch_size=share)  # all ranks wait for the file
+    assert trshard.results.named_value(f"-steps 3 -options_file {FOLDER}/run.opts", "output") == f"{FOLDER}/named.h5"
+    own = trshard.run(TRAINING, batch_size=share, eval_every=4)
+    assert named.output == f"{FOLDER}/named.h5" and own.output is None and len(named.losses) == 12
+    assert own.losses.tobytes() == named.losses.tobytes() and set(own) == set(named) and len(own) > 20
+    assert list(own.evaluations["step"]) == [4, 8, 12] and own.evaluations["auc"].tobytes() == named.evaluations["auc"].tobytes()
+    assert own.train["step"][-1] == 11 and own.plan["world_size"] == SIZE and "loss" in repr(own) and "named.h5" in repr(named), own
+    assert own.attributes["seed"] == named.attributes["seed"] if "seed" in own.attributes else own.attributes
+    if RANK == 0:
+        with h5py.File(named.output) as file:
+            assert file["eval/auc"][()].tobytes() == own["eval/auc"].tobytes() and file["train/loss"][()].tobytes() == own.losses.tobytes()
+
+
+def check_metrics(share):
+    """Metrics of one's own loop equal those of the program's evaluation, from parts of different sizes on
+    each rank, with equal predictions, and with weights."""
+    result = trshard.run(f"-task eval {MODEL} -batch_size {share} -init_from {FOLDER}/first.h5")
+    with h5py.File(f"{FOLDER}/data.h5") as file:
+        labels = file["labels"][()]
+    predictions, metrics = result["predictions"], trshard.metrics.Metrics()
+    cut = N if SIZE == 1 else N // 3
+    mine = slice(0, cut) if RANK == 0 else slice(cut, N)
+    for rows in np.array_split(np.arange(N)[mine], 3):
+        metrics.update(predictions[rows], labels[rows])
+    found = metrics.compute()
+    compared = [name for name in found if name in result.evaluations]
+    assert len(compared) == 10 and found["samples"] == N, (compared, found)
+    for name in compared:
+        np.testing.assert_allclose(found[name], result.evaluations[name][-1], rtol=1e-6, err_msg=name)
+    metrics.reset()
+    if RANK == 0:  # by hand: positives 0.8 (weight 2) and 0.5, negatives 0.5 and 0.2; the other ranks have no samples
+        metrics.update([0.8, 0.5, 0.5, 0.2], [1, 1, 0, 0], [2, 1, 1, 1])
+    found = metrics.compute()
+    assert abs(found["auc"] - (2 * 2 + 1 * 1.5) / 6) < 1e-12 and abs(found["ctr"] - 0.6) < 1e-12 and abs(found["calibration"] - 2.8 / 3) < 1e-12, found
+    assert abs(found["auprc"] - (2 * 1 + 1 * 3 / 4) / 3) < 1e-12 and abs(found["accuracy"] - 4 / 5) < 1e-12, found
+    metrics.reset()
+    assert np.isnan(metrics.compute()["auc"]) and metrics.compute()["samples"] == 0
+    for given, text in (((1.5, 1), "between 0 and 1"), (([0.5, 0.5], 1), "2, 1, 2")):
+        try:
+            metrics.update(*given)
+        except ValueError as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(given)
 
 
 def check_errors():

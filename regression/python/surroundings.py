@@ -55,7 +55,7 @@ def use(turn):
         with trshard.Reader(ebc, "bad.h5", "-steps 1") as reader:
             message = str(fails(lambda: next(reader)))
         assert " is 1.5, expected" in message, message
-    trshard.run(f"{TRAINING} -checkpoint_final run_{turn}.h5 -plan_output plan_{turn}.json")
+    trshard.run(f"{TRAINING} -checkpoint_final run_{turn}.h5 -plan_output plan_{turn}.json -output out_{turn}.h5")
     with trshard.Predictor("model.h5") as predictor:
         predicted = predictor.predict(np.ones((2, 1), np.int32), [1, 2], dense=[[0.5, 0.25]])
     texts = []

@@ -3,8 +3,8 @@
 # A second build with AddressSanitizer and UndefinedBehaviorSanitizer, a third with ThreadSanitizer,
 # and tests in these builds:
 #
-#   sanitize.sh build|unit|golden|badinput|case|leaks BUILD_FOLDER
-#   sanitize.sh build_threads|unit_threads|kernel_threads|case_threads BUILD_FOLDER
+#   sanitize.sh build|unit|golden|badinput|case|leaks|serve BUILD_FOLDER
+#   sanitize.sh build_threads|unit_threads|kernel_threads|case_threads|serve_threads BUILD_FOLDER
 #
 # TRS_LONG in the environment selects more of each, for the tests sanitize-long/.
 #
@@ -69,9 +69,18 @@ run_leak_case() { # CASE
   return $status
 }
 
+# run_server FILE TEST...: tests of regression/serve
+run_server() {
+  local file=$1
+  shift
+  TRS_SANITIZED=1 "$python" "$source/regression/serve/$file.py" "$build/trshard" "$build/trshard-serve" "$@"
+}
+server=()
+if pkg-config --exists libmicrohttpd; then server=(trshard-serve); fi
+
 case $what in
   build)
-    configure_and_build address,undefined trshard unit_tests
+    configure_and_build address,undefined trshard unit_tests "${server[@]}"
     ;;
   unit)
     # on 1 and 2 ranks; other tests cover more ranks
@@ -94,7 +103,7 @@ case $what in
     done
     ;;
   case)
-    run_cases pipelines_equal empty_bags resume_column_states stop_usr1_to_mpirun dynamic_resume zch_resume
+    run_cases pipelines_equal empty_bags resume_column_states stop_usr1_to_mpirun dynamic_resume zch_resume delta_dynamic follow_resume mapping_carried
     if [ "$long" ]; then run_cases uneven_batches resume_elsewhere; fi
     ;;
   leaks)
@@ -104,11 +113,12 @@ case $what in
     run_leak_case version
     ;;
   build_threads)
-    configure_and_build thread trshard unit_compute_dense unit_compute_tbe_properties unit_data_reader unit_comm_comm unit_run_predictor_threads property_sharded_ebc
+    configure_and_build thread trshard unit_compute_dense unit_compute_tbe_properties unit_data_reader unit_data_stream unit_comm_comm unit_run_predictor_threads property_sharded_ebc "${server[@]}"
     ;;
   unit_threads)
     on_ranks 1 unit_compute_dense
     on_ranks 2 unit_data_reader
+    on_ranks 2 unit_data_stream
     on_ranks 2 unit_comm_comm
     on_ranks 1 unit_run_predictor_threads
     on_ranks 2 property/property_sharded_ebc --draws "$((long ? 100 : 25))"
@@ -117,9 +127,20 @@ case $what in
   kernel_threads)
     on_ranks 1 unit_compute_tbe_properties
     ;;
+  serve)
+    # leaks of the server only: Open MPI, which trains the models, has some
+    export TRS_SERVER_ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=1
+    export LSAN_OPTIONS="suppressions='$source/regression/sanitize/lsan.supp':print_suppressions=0"
+    run_server serve protocol wrong stop deltas
+    run_server hostile rude damaged slow
+    ;;
+  serve_threads)
+    run_server serve follow together stop deltas
+    run_server hostile rude
+    ;;
   case_threads)
-    run_cases repeat stop_usr1_to_mpirun dynamic_gaps
-    if [ "$long" ]; then run_cases pipelines_equal evaluate; fi
+    run_cases repeat stop_usr1_to_mpirun dynamic_gaps async_caches
+    if [ "$long" ]; then run_cases pipelines_equal evaluate async_plans async_ids; fi
     ;;
   *)
     echo "sanitize.sh: unknown part $what" >&2

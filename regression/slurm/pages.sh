@@ -31,6 +31,10 @@ export PATH=$work/bin:$PATH OMPI_MCA_mpi_yield_when_idle=1
 python3 tools/generate_data.py --output data/ml100k_train.h5 --num-samples 24000 --output-eval data/ml100k_eval.h5 --num-eval 2000 \
   --num-dense 7 --features user,item,hist,genre,occupation,gender,zip,title \
   --num-embeddings 944,1683,1683,20,22,3,1001,3001 --pooling 1,1,0:20,1:3,1,1,1,1:5 --ids zipf > data.log
+# for follow.sbatch: the folder has ended already
+mkdir new
+touch new/STOP
+printf -- '-data_train data/ml100k_train.h5\n-tables_embedding_dim 4\n-dense_arch 8,4\n-over_arch 8,1\n' > clicks.opts
 "$cluster" start -n 2 -c 8 -g 8
 eval "$("$cluster" env)"
 srun --mpi=list 2>&1 | grep -q pmix || skip "this srun has no pmix"
@@ -38,7 +42,7 @@ srun --mpi=list 2>&1 | grep -q pmix || skip "this srun has no pmix"
 # The commands: indented lines of the page, and comments with three blanks in the scripts. "\" joins
 # lines.
 commands() { # FILE
-  sed -n -e 's/^#   //p' -e 's/^    //p' "$1" | sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba}' | grep -E '^([A-Z]+=("[^"]*"|[^ ]*) )*(sbatch|python3 tools/(sweep|plot_scaling)\.py|bash jobs)' |
+  sed -n -e 's/^#   //p' -e 's/^    //p' "$1" | sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba}' | grep -E '^([A-Z]+=("[^"]*"|[^ ]*) )*(sbatch|python3 tools/(sweep|plot_scaling|report)\.py|bash jobs)' | grep -v -e --watch |
     sed -e 's/ \[-option value \.\.\.\]//' -e 's/   .*//' -e 's/--cpus-per-task=8/--cpus-per-task=1/' -e 's/--partition=preemptible/--partition=debug/' -e 's/input\/criteo_terabyte.yaml/input\/movielens.opts/' -e 's/\(jobs\/train_gpu\.sbatch\).*/--cpus-per-task=1 \1 -device cpu/'
 }
 # Run a command and wait for its jobs, as a reader would before the next command.
@@ -56,7 +60,7 @@ run() {
 }
 n=0
 for page in jobs/README.md jobs/*.sbatch; do
-  rm -rf results/sweep
+  ! grep -q 'sweep.py new' "$page" || rm -rf results/sweep
   while read -r line; do
     n=$((n + 1))
     run "$line" < /dev/null
@@ -73,5 +77,5 @@ echo "$winner"
 model=$(sed -n 's/^its model is \(.*\), its results are .*/\1/p' <<< "$winner" | tail -n 1)
 "$TRSHARD_PYTHON" tools/inspect_file.py "$model" > model.log || fail "the sweep's winner has no model"
 [ "$(python3 tools/sweep.py table results/sweep | grep -c '^winner: ')" = 1 ] || fail "the table has no winner"
-for made in results/scaling/scaling.png results/trshard-*/run.h5; do [ -s "$made" ] || fail "$made is missing"; done
+for made in results/scaling/scaling.png results/scaling/report.html results/trshard-*/run.h5; do [ -s "$made" ] || fail "$made is missing"; done
 echo "pages.sh: all of it"

@@ -8,7 +8,8 @@
 # 3. train_gpu.sbatch lets each rank see all GPUs of its node.
 # 4. train_container.sbatch starts the image on each rank; a stand-in replaces Apptainer.
 # 5. sweep.sbatch runs the rounds of a sweep one after another.
-# 6. train_preemptible.sbatch is preempted, leaves a checkpoint and resumes it. A job that is
+# 6. follow.sbatch requeues itself at a signal and continues with the next sample and delta.
+# 7. train_preemptible.sbatch is preempted, leaves a checkpoint and resumes it. A job that is
 # cancelled is not requeued.
 set -euo pipefail
 build=$(realpath "$1")
@@ -77,11 +78,32 @@ sweep=$prefix/share/trshard/tools/sweep.py
 printf -- '-data_eval %s/eval.h5\n' "$work" | cat "$prefix/share/trshard/input/tiny.opts" - > sweep.opts
 OPTIONS=sweep.opts "$python" "$sweep" submit sweep --ntasks-per-node=1 --output=sweep-%A_%a.out > submit.log
 # Slurm prints the state of each task of an array
-swept() { "$python" "$sweep" table sweep | grep -q finished; }
+swept() { grep -q finished <("$python" "$sweep" table sweep); } # a pipeline would fail when grep ends early
 wait_for 300 "the last round" swept
 "$python" "$sweep" table sweep | tee table.log
 grep -c 'stopped after round 0' table.log | grep -qx 2 || fail "not two trials were stopped"
 grep -c finished table.log | grep -qx 1 || fail "not one trial was finished"
+
+echo "== follow.sbatch, over two starts"
+mkdir new
+cp train.h5 new/day_1.h5
+job=$(FOLLOW=new DELTA_EVERY=50 sbatch --parsable --ntasks-per-node=2 --output=follow.out "$jobs/follow.sbatch" -report_interval 0.05)
+waits() { [ "$(find "results/trshard-follow-$job/deltas" -name '*.h5' 2> /dev/null | wc -l)" = 5 ]; }
+wait_for 180 "five deltas of the first file" waits
+scancel --signal=USR1 --batch "$job"
+wait_for 180 "the requeue" restarted
+cp eval.h5 new/.day_2.h5
+mv new/.day_2.h5 new/day_2.h5
+touch new/STOP
+finish follow.sbatch
+"$python" - "results/trshard-follow-$job" <<- 'END'
+	import glob, h5py, sys
+	with h5py.File(sys.argv[1] + "/run.h5") as run:
+	    steps = list(run["train/step"])
+	assert steps == list(range(len(steps))) and len(steps) == -(-8200 // 32), steps # with -data_train
+	deltas = sorted(glob.glob(sys.argv[1] + "/deltas/*.h5"))
+	assert len(deltas) >= 5, deltas
+	END
 
 echo "== train_preemptible.sbatch, pushed aside"
 # CROWDED: ranks sleep while they wait for others, so that the training is still running when the

@@ -61,6 +61,11 @@ if [ "$status" != 69 ]; then
   for library in "$there"/lib/libpetsc*; do : > "$work/broken/$(basename "$library")"; done
   bare LD_LIBRARY_PATH="$work/broken" TRSHARD_TINY=1 TRSHARD_RESULTS="$work/whole" "$there/run" gpu "$python" laws golden > "$work/gpu" && status=0 || status=$?
   { [ "$status" != 1 ] && [ "$(grep -cE '^ok +(cuda_(in_place|sequence_layers|bf16_layers)|golden case) ' "$work/gpu")" -ge 4 ]; } || { cat "$work/gpu" "$work/whole/log.txt" && exit 1; }
+  # The visit of ten minutes: variants of both models, kernels, products, and two ranks, one of which stops.
+  bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=1500 TRSHARD_RESULTS="$work/dense" "$there/run" gpu none dense > "$work/gpu" && status=0 || status=$?
+  { [ "$status" != 1 ] && grep -q '^ok    a rank that stops in a step' "$work/dense/summary.txt" && grep -q '^kernel .*dot_' "$work/dense/dense.txt" &&
+    grep -q '^product .*own sum' "$work/dense/dense_mlperf.txt" && grep -qE '^MLPerf bf16 all, samples/s +[0-9]' "$work/dense/dense_mlperf.txt"; } ||
+    { cat "$work/gpu" "$work/dense/log.txt" && exit 1; }
   # If a stage has no time left, it says so and succeeds. Stages that were ended leave no process.
   bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu "$python" laws > "$work/gpu" && status=0 || status=$?
   { [ "$status" = 2 ] && ! grep -lsF "$there/bin/" /proc/[0-9]*/cmdline; } || { cat "$work/gpu" && exit 1; }
@@ -100,6 +105,8 @@ alone() { # COMMAND for a shell
 alone "$there/run -n 2 trshard -version && $there/run -n 3 unit_comm_comm"
 alone "$there/run bench_make_data -output made.h5 -samples 2048 && $there/run -n 2 trshard -device cpu -data_train made.h5 -tables_num_embeddings 1000000 \
   -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 -batch_size 512 -steps 3" | grep 'trained on 3072 samples'
+alone "TRSHARD_STAGE_SECONDS=1500 $there/run gpu none dense" > "$work/gpu" && status=0 || status=$?
+if [ "$status" != 69 ]; then grep -qE '^[0-9]+ ok, 0 failed' "$work/gpu" || { cat "$work/gpu" && exit 1; }; fi
 alone "$there/run gpu none smoke" > "$work/gpu" && status=0 || status=$?
 checks_gpu "$status" "$work/gpu"
 echo "ok: runs elsewhere, and on a bare machine"

@@ -112,7 +112,7 @@ OPERATORS = {
     "Range": lambda a, b, step: np.arange(a, b, step), "Slice": cut, "Gather": gather, "Reshape": reshape, "ScatterElements": scatter,
     "Expand": lambda a, shape: np.broadcast_to(a, np.broadcast_shapes(a.shape, tuple(shape))),
     "Unsqueeze": lambda a, axes: np.expand_dims(a, tuple(axes)), "Squeeze": lambda a, axes=None: np.squeeze(a, None if axes is None else tuple(axes)),
-    "Softmax": softmax,
+    "Softmax": softmax, "Identity": lambda a: a,
     "Transpose": lambda a, perm: np.transpose(a, perm),
     "ReduceSum": lambda a, axes, keepdims: a.sum(axis=tuple(axes), keepdims=bool(keepdims)),
     "Gemm": lambda a, b, c=0, transB=0: a @ (b.T if transB else b) + c,
@@ -120,7 +120,13 @@ OPERATORS = {
 
 
 def run(path, feeds):
-    """The predictions of a file for inputs by name."""
+    """The predictions of a file that has one output, for inputs by name."""
+    (predictions,) = run_all(path, feeds).values()
+    return predictions
+
+
+def run_all(path, feeds):
+    """{name: numbers} of a file's outputs, for inputs by name."""
     with open(path, "rb") as file:
         graph = fields(fields(memoryview(file.read()))[7][0])
     folder, values, bf16 = os.path.dirname(path), dict(feeds), set()
@@ -139,4 +145,4 @@ def run(path, feeds):
             continue
         bf16.update([out] if kind == "Gather" and names[0] in bf16 else [])
         values[out] = OPERATORS[kind](*found, **options)
-    return values[text(fields(graph[12][0])[1][0])]
+    return {name: values[name] for name in (text(fields(item)[1][0]) for item in graph[12])}

@@ -1,14 +1,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder for each test, removed after it, and a call of a tool's main() in the test's process,
-which is faster than a new process."""
+"""A folder for each test, removed after it, a call of a tool's main() in the test's process, which
+is faster than a new process, and a call of it in a process that is killed."""
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 import unittest.mock
+
+# A tool, killed when it is about to put its n-th file into place, or after it removed its first part.
+KILLED_AT = """
+import importlib, os, shutil, signal, sys
+tool, left, replace = sys.argv.pop(1), int(sys.argv.pop(1)), os.replace
+def replace_or_die(old, new):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(old, new)
+os.replace = replace_or_die
+def remove_and_die(folder):
+    os.unlink(os.path.join(folder, "part-000000.h5"))
+    os.kill(os.getpid(), signal.SIGKILL)
+shutil.rmtree = remove_and_die
+importlib.import_module(tool).main()
+"""
+
+
+def kill(tool, n, *words, python=sys.executable):
+    """Call main() of a tool's module, and kill it at its n-th file."""
+    result = subprocess.run([python, "-c", KILLED_AT, tool.__name__, str(n), *words], capture_output=True, text=True, check=False,
+                            env={**os.environ, "PYTHONPATH": os.path.dirname(tool.__file__)})
+    if result.returncode != -signal.SIGKILL:
+        raise AssertionError(f"exit {result.returncode}: {result.stderr}")
 
 
 def inside(tool, *words):

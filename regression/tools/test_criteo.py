@@ -7,34 +7,17 @@ import json
 import math
 import os
 import random
-import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import h5py
 import numpy as np
 
 import convert_criteo
+import scratch
 
 ROWS = 100
-
-# convert_criteo.py, killed when it is about to put its n-th file into place: a part, the state, the
-# vocabulary or a result.
-KILLED_AT = """
-import os, signal, sys
-import convert_criteo
-left, replace = int(sys.argv.pop(1)), os.replace
-def replace_or_die(old, new):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    replace(old, new)
-os.replace = replace_or_die
-convert_criteo.main()
-"""
 
 
 def lines(count, seed):
@@ -66,19 +49,14 @@ def frequency(text, threshold):
     return tables
 
 
-class Criteo(unittest.TestCase):
+class Criteo(scratch.Scratch):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         self.text = lines(3000, 1), lines(500, 2)
         with open(self.path("a.txt"), "w", encoding="ascii") as out:
             out.write("\n".join(self.text[0]) + "\n")
         with gzip.open(self.path("b.gz"), "wt", encoding="ascii") as out:
             out.write("\n".join(self.text[1]))  # the last line without its newline
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def command(self, *arguments):
         return [sys.executable, convert_criteo.__file__, *arguments]
@@ -114,9 +92,7 @@ class Criteo(unittest.TestCase):
         self.convert("--output", self.path("once.h5"), *arguments)
         # in both passes, and at their ends
         for n, counted, converted in ((10, 4, 0), (32, 19, 0), (8, 19, 2), (35, 19, 19)):
-            result = subprocess.run([sys.executable, "-c", KILLED_AT, str(n), "--output", self.path("out.h5"), *arguments],
-                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-            self.assertEqual(result.returncode, -signal.SIGKILL)
+            scratch.kill(convert_criteo, n, "--output", self.path("out.h5"), *arguments)
             with open(self.path("out.h5.parts/state.json"), encoding="ascii") as file:
                 state = json.load(file)
             self.assertEqual((state["counted"], state["converted"]), (counted, converted))

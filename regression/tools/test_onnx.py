@@ -57,6 +57,15 @@ MODELS = {
     "sequences": ("-tables user,item,hist -tables_embedding_dim 8 -tables_pooling none -table_hist_sequence_pooling max "
                   "-table_item_sequence_pooling mean -table_user_sequence_pooling concat -table_user_sequence_length 2", True, False),
 }
+# name: (options, labels)
+TASKS = {
+    "tasks": ("-tasks click,buy,price,kind -task_price_loss mse -task_buy_loss huber -task_buy_arch 7,1 -task_kind_loss softmax -task_kind_classes 3", "click,buy,price,kind"),
+    "one_task": ("-tasks buy", "click,buy"),
+    "classes_alone": ("-tasks kind -tasks_loss softmax -tasks_classes 4 -interaction dcn -dcn_num_layers 1 -dcn_low_rank_dim 3", "click,kind"),
+    "mmoe": ("-tasks click,x.+y,kind -task_heads mmoe -heads_experts 3 -heads_expert_arch 12,10 -task_kind_loss softmax -task_kind_classes 2 -over_arch_activation tanh", "click,x.+y,kind"),
+    "mmoe_one_task": ("-tasks click -task_heads mmoe -heads_experts 2 -heads_expert_arch 6", "click,buy"),
+    "ple": ("-tasks click,price -task_heads ple -heads_experts 2 -heads_task_experts 2 -heads_levels 3 -heads_expert_arch 12,10 -task_price_loss mse -interaction cat -ema_decay 0.5 -dense_optimizer adam -dense_learning_rate 0.01", "click,price"),
+}
 
 
 def convert(*arguments, most_bytes=trsonnx.MOST_BYTES):
@@ -148,6 +157,41 @@ class Onnx(scratch.Scratch):
             onnx.checker.check_model(path, full_check=True)
 
 
+    def test_tasks(self):
+        """One output for each task, which agrees with its part of /predictions."""
+        for name, (options, labels) in TASKS.items():
+            with self.subTest(name):
+                command = [sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", self.path("data.h5"), "--num-samples", "200", "--features", "user,item,hist",
+                           "--num-embeddings", "100,50,50", "--pooling", "1,1,0:5", "--labels", labels]
+                subprocess.run(command, check=True, capture_output=True)
+                self.run_program(*ARCH.split(), "-tables_embedding_dim", "8", *options.split(), "-data_train", "data.h5", "-epochs", "10", "-checkpoint_final", "model.h5")
+                self.run_program("-task", "predict", "-data_eval", "data.h5", "-init_from", "model.h5", "-output", "predictions.h5")
+                with h5py.File(self.path("predictions.h5")) as handle:
+                    of = handle["predictions"]
+                    expected = {f"predictions.{task}": numbers[()] for task, numbers in of.items()} if isinstance(of, h5py.Group) else {"predictions": of[()]}
+                self.assertEqual(len(expected), len(options.split()[1].split(",")))
+                self.compare_tasks(name, self.written(), expected)
+
+    def compare_tasks(self, name, path, expected):
+        for samples in (200, 1, 0):
+            feeds = feeds_of(self.path("data.h5"), path, samples)
+            found = {"numpy": onnx_numpy.run_all(path, feeds)}
+            if HAS["onnxruntime"]:
+                import onnxruntime
+                session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+                outputs = [output.name for output in session.get_outputs()]
+                found["onnxruntime"] = dict(zip(outputs, session.run(outputs, feeds)))
+            for runner, predictions in found.items():
+                self.assertEqual(set(predictions), set(expected))
+                for task, numbers in expected.items():
+                    self.assertEqual(predictions[task].shape, (samples, *numbers.shape[1:]))
+                    self.assertGreater(np.ptp(numbers), 1e-4, "predictions that differ by more than the tolerance")
+                    self.assertLess(np.abs(predictions[task] - numbers[:samples]).max(initial=0), 1e-5 * max(1, np.abs(numbers).max()), f"{name}, {task}, {samples} samples, {runner}")
+        if HAS["onnx"]:
+            import onnx
+            onnx.checker.check_model(path, full_check=True)
+
+
 def test_of(name):
     def test(self):
         expected = self.model(name)
@@ -192,10 +236,13 @@ class Refused(scratch.Scratch):
                  ({"options": {"-interaction": "strange"}}, ["-interaction strange", "deepfm"]),
                  ({"options": {"-over_arch_activation": "swish_layernorm"}}, ["-over_arch_activation swish_layernorm", "tanh"]),
                  ({"options": {"-over_arch_layer_norm": "true"}}, ["-over_arch_layer_norm true", "not known"]),
-                 ({"options": {"-tasks": "click,buy"}}, ["-tasks", "tasks click,buy"]),
+                 ({"options": {"-tasks": "click,buy"}}, ["no /dense/tasks/click/0/bias"]),
+                 ({"options": {"-tasks": "click", "-tasks_loss": "strange"}}, ["-tasks_loss strange", "softmax"]),
+                 ({"options": {"-tasks": "click", "-task_buy_loss": "mse"}}, ["-task_buy_loss mse", "not known"]),
+                 ({"options": {"-tasks": "click", "-task_heads": "mmoe", "-heads_experts": "2"}}, ["no /dense/level_0/common/expert_0/0/weight"]),
                  ({"options": {"-interaction": "two_tower"}}, ["-interaction two_tower"]),
                  ({"options": {"-tables_pooling": "none", "-tables_sequence_pooling": "gru"}}, ["gru", "not exported"]),
-                 ({"options": {"-interaction": "projection"}}, ["no /dense/projection_1/0/bias"]),
+                 ({"options": {"-interaction": "projection"}}, ["no /dense/projection_1/0/weight"]),
                  ({"options": {"-tables_num_embeddings": "many"}}, ["-tables_num_embeddings many", "a number"]),
                  ({"options": {"-tables_id_map": "strange"}}, ["-tables_id_map strange", "modulo"]),
                  ({"options": {"-strange_layers": "3"}}, ["-strange_layers", "not known"]),

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "compute/quant.h"
-#include "cpu/codec_kernels.h"
+#include "cpu/isa/codec_kernels.h"
 
 #include <string.h>
 

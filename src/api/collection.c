@@ -314,6 +314,7 @@ static PetscErrorCode destroy(TrshardCollection c)
   PetscCall(PetscFree4(c->columns, c->places_columns, c->table_of, c->map));
   PetscCall(TrsTableConfigsFree(&c->tables));
   PetscCall(PetscFree(c->plan_text));
+  PetscCall(TrsApiFreeMappings(c));
   PetscCall(TrsOptionsDestroy(&c->options));
   PetscCallMPI(MPI_Comm_free(&c->comm));
   TrsApiHandleFree(c);

@@ -82,6 +82,7 @@ static PetscErrorCode save(TrshardCollection c, const char *path, const TrsState
   PetscCall(TrsShardingPlanToJson(&c->plan, &plan));
   info.options = options;
   info.plan = plan;
+  info.mapping = c->of_data.text ? c->of_data.text : c->of_file.text;
   ierr = TrsCheckpointWrite(c->comm, path, state, &info);
   PetscCall(PetscFree(options));
   PetscCall(PetscFree(plan));
@@ -116,6 +117,8 @@ static PetscErrorCode load(TrshardCollection c, const char *path, const TrsState
   PetscCall(TrsCheckpointRead(c->comm, path, state, &info));
   c->step = info.step;
   ierr = check_states(path, info.step, state);
+  if (ierr == PETSC_SUCCESS)
+    ierr = TrsApiKeepMapping(c, &(TrsMapping){.path = path, .text = info.mapping_read}, &c->of_file);
   PetscCall(TrsCheckpointInfoFree(&info));
   PetscFunctionReturn(ierr);
 }

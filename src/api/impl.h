@@ -7,6 +7,7 @@
 #include "data/id_map.h"
 #include "optim/schedule.h"
 #include "shard/sharded_ebc.h"
+#include "spec/mapping.h"
 #include "spec/text.h"
 #include "train/device_batch.h"
 
@@ -19,6 +20,11 @@ typedef struct {
   TrsDeviceBatch copy;
   enum { TRS_IDS_COUNTED, TRS_IDS_SENT, TRS_IDS_ARRIVED } ids; /* progress of the input dist */
 } TrsApiBatch;
+
+/* A mapping, and the path of its file. Both are owned, or NULL. */
+typedef struct {
+  char *path, *text;
+} TrsKeptMapping;
 
 struct TrshardCollectionImpl {
   MPI_Comm comm; /* a duplicate of the caller's communicator */
@@ -61,7 +67,13 @@ struct TrshardCollectionImpl {
   TrsApiBatch slot[TRS_TRAINING_SLOTS + 1];
   int oldest, n_started; /* slot of the oldest batch under way; number of batches under way */
   TrshardReader readers; /* open readers, the newest first (read.c) */
-  PetscBool forwarded;   /* the forward of the oldest batch was done */
+  /*
+    The mappings on rank 0: of the data of the last reader whose data has one, and of the last
+    checkpoint that was loaded and has one. TrshardSave() writes the first, else the second. The
+    texts and paths are owned; they are NULL if there is no mapping.
+  */
+  TrsKeptMapping of_data, of_file;
+  PetscBool forwarded; /* the forward of the oldest batch was done */
 };
 
 /*
@@ -121,6 +133,16 @@ void TrsApiHandleFree(void *handle);
 
 /* Check that a handle is alive. Not collective. Errors: OPTION with the function's name */
 PetscErrorCode TrsApiAlive(const void *handle, const char *function, const char *what);
+
+/*
+  On rank 0, keep a mapping for TrshardSave() in *kept, which is the collection's of_data or
+  of_file. Refuse the mapping if it differs from the other of these two in a feature of the
+  collection. A mapping without a text leaves *kept unchanged. Collective. Errors (agreed): DATA
+*/
+PetscErrorCode TrsApiKeepMapping(TrshardCollection collection, const TrsMapping *mapping,
+                                 TrsKeptMapping *kept);
+/* Free the collection's mappings. Not collective. */
+PetscErrorCode TrsApiFreeMappings(TrshardCollection collection);
 
 /* Close all open readers of a collection. Collective. */
 PetscErrorCode TrsApiReadersClose(TrshardCollection collection);

@@ -4,9 +4,9 @@
 #include "comm/relay.h"
 #include "core/events.h"
 #include "core/names.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "core/shared_memory.h"
-#include "plan/topology.h"
+#include "plan/cost/topology.h"
 
 #include <string.h>
 

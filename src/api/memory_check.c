@@ -3,7 +3,7 @@
 
 #include "compute/quant.h"
 #include "core/names.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "optim/sparse_optimizer.h"
 #include "spec/text.h"
 

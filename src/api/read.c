@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read datasets for the caller's own training loop. */
 #include "api/impl.h"
+#include "data/data_mapping.h"
 #include "io/dataset.h"
 
 struct TrshardReaderImpl {
@@ -35,6 +36,7 @@ static PetscErrorCode set_labels(TrshardReader r)
 static PetscErrorCode open_reader(TrshardCollection c, int32_t n_paths, const char *const *paths,
                                   const char *options, int64_t step, TrshardReader *reader)
 {
+  TrsMapping mapping;
   TrshardReader r;
 
   PetscFunctionBegin;
@@ -51,7 +53,10 @@ static PetscErrorCode open_reader(TrshardCollection c, int32_t n_paths, const ch
   PetscCall(TrsApiReaderOptions(c->comm, c->batch_size, options, &r->options));
   PetscCall(TrsDatasetOpen(c->comm, n_paths, paths, &r->dataset));
   PetscCall(TrsReaderChooseDense(r->options, r->dataset));
+  PetscCall(TrsDataMappingCheck(c->comm, r->dataset));
   PetscCall(TrsDatasetGetInfo(r->dataset, &r->info));
+  mapping = TrsDataMapping(r->info);
+  PetscCall(TrsApiKeepMapping(c, &mapping, &c->of_data));
   PetscCall(TrsReaderCreate(c->comm, &r->reader));
   PetscCall(TrsReaderSetFromOptions(r->reader, r->options, PETSC_TRUE));
   PetscCall(TrsReaderSetDataset(r->reader, r->dataset));

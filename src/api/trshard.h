@@ -20,19 +20,20 @@
   One call can also do a whole run of the program: TrshardRun().
 
   MPI must be initialised before the first call and finalised after the last call, except for
-  predictors. It needs MPI_THREAD_FUNNELED or more, or MPI_THREAD_SERIALIZED or more if another
-  thread calls the library. Numbers are read and written with a decimal point in every locale. Only
-  one thread may call the library at a time, except for TrshardPredict(). "Collective" means that
-  all ranks of the communicator must call in the same order, with the same arguments except batches
-  and matrices. Several collections may exist at the same time. A call uses its collection's GPU and
-  then restores the thread's previous GPU, if any. The library never ends the process: functions
-  return 0 or one of the codes below, and then TrshardErrorMessage() says what was found and what
-  was expected. The library checks arguments before it sends anything. A mistake is an error on all
-  ranks, and leaves the collection unchanged. The exception is a wrong matrix for TrshardForward()
-  or TrshardBackward(), which is an error on its own rank only: the other ranks wait until that rank
-  calls again with a correct matrix. After any other error the collection can only be destroyed. If
-  only one rank fails in the middle of an exchange, for example because it lacks memory, the other
-  ranks wait for it. The job must then be ended with MPI_Abort().
+  predictors and encoders. It needs MPI_THREAD_FUNNELED or more, or MPI_THREAD_SERIALIZED or more if
+  another thread calls the library. Numbers are read and written with a decimal point in every
+  locale. Only one thread may call the library at a time, except for TrshardPredict() and
+  TrshardEncode(). "Collective" means that all ranks of the communicator must call in the same
+  order, with the same arguments except batches and matrices. Several collections may exist at the
+  same time. A call uses its collection's GPU and then restores the thread's previous GPU, if any.
+  The library never ends the process: functions return 0 or one of the codes below, and then
+  TrshardErrorMessage() says what was found and what was expected. The library checks arguments
+  before it sends anything. A mistake is an error on all ranks, and leaves the collection unchanged.
+  The exception is a wrong matrix for TrshardForward() or TrshardBackward(), which is an error on
+  its own rank only: the other ranks wait until that rank calls again with a correct matrix. After
+  any other error the collection can only be destroyed. If only one rank fails in the middle of an
+  exchange, for example because it lacks memory, the other ranks wait for it. The job must then be
+  ended with MPI_Abort().
 
   A copy of a handle that was destroyed or closed is a dead handle. Every function, also Destroy,
   returns TRSHARD_ERROR_OPTION for a dead handle, as for NULL. This holds for the last 256 dead
@@ -311,7 +312,9 @@ TRSHARD_API int TrshardSetLearningRateFactor(TrshardCollection collection, doubl
   TrshardSave - Write tables, optimizers' states and the caller's tensors to a checkpoint
     (input/FORMAT.md), and replace an existing file in one step.
 
-  Collective. No batch may be under way.
+  Collective. No batch may be under way. The file carries the mapping (input/FORMAT.md, "Mapping")
+  of the last data with a mapping that TrshardReaderOpen() opened. If there is no such data, it
+  carries the mapping of the last file with a mapping that TrshardLoad() read.
 
   In:     tensors  [n_tensors] rank 0's values are written
   Errors: NOT_FINITE, CANT_CREATE, IO
@@ -330,11 +333,30 @@ TRSHARD_API int TrshardSave(TrshardCollection collection, const char *path, int3
 
   Out:    tensors  [n_tensors] filled on every rank; the file must have them in these shapes
   Errors: NO_INPUT; DATA, also for states of another optimizer, and for a table that gives rows to
-          ids in the file or here (id_map zch, dynamic), but not in the same way in both. After an
-          error the tables' content is undefined
+          ids in the file or here (id_map zch, dynamic), but not in the same way in both, and for a
+          file whose mapping differs from that of the data. After an error the tables' content is
+          undefined
 */
 TRSHARD_API int TrshardLoad(TrshardCollection collection, const char *path, int32_t n_tensors,
                             const TrshardTensor *tensors);
+
+/*
+  TrshardTableRead - Read rows of a table into host memory, on every rank.
+  TrshardTableWrite - Set rows of a table. All ranks must pass the same numbers. The states of the
+    table's optimizer are unchanged.
+
+  Collective. No batch may be under way. Rows of fp16 and bf16 are converted from and to float.
+
+  In:     table    its name
+          first, n rows first to first + n - 1
+  InOut:  rows     [n, embedding_dim] in host memory; TrshardTableRead() writes it
+  Errors: OPTION for a table or rows that do not exist, and for a table with id_map dynamic;
+          INTERNAL if a batch is under way
+*/
+TRSHARD_API int TrshardTableRead(TrshardCollection collection, const char *table, int64_t first, int64_t n,
+                                 float *rows);
+TRSHARD_API int TrshardTableWrite(TrshardCollection collection, const char *table, int64_t first, int64_t n,
+                                  const float *rows);
 
 /* A trained model that predicts, with all its tables and layers in this process. */
 typedef struct TrshardPredictorImpl *TrshardPredictor;
@@ -374,6 +396,24 @@ TRSHARD_API int TrshardPredictorShape(TrshardPredictor predictor, int32_t *num_d
                                       const char *const **features, int32_t *n_outputs);
 
 /*
+  Return the names [num_dense] of the dense features and [n_outputs] of the outputs. *dense is NULL
+  if the checkpoint has no mapping. An output has the name of its task. If a task has several
+  classes, each has its own name: "kind_0", "kind_1". Without -tasks, the output has the name of the
+  label, or "prediction" if the label has no name. Any pointer may be NULL. The names are borrowed
+  until TrshardPredictorClose().
+*/
+TRSHARD_API int TrshardPredictorNames(TrshardPredictor predictor, const char *const **dense,
+                                      const char *const **outputs);
+
+/*
+  Return the number of updates that the model's weights have seen, deltas included, and the
+  checkpoint's mapping. The mapping is the JSON text that says how the training data was made from
+  raw columns (input/FORMAT.md, "Mapping"). *mapping is NULL if the checkpoint has none. Any pointer
+  may be NULL. The mapping is borrowed until TrshardPredictorClose().
+*/
+TRSHARD_API int TrshardPredictorCheckpoint(TrshardPredictor predictor, int64_t *step, const char **mapping);
+
+/*
   TrshardPredict - Predict a batch of any size.
 
   Not collective. Any number of threads may call it at the same time, and so may a process that was
@@ -392,10 +432,193 @@ TRSHARD_API int TrshardPredict(TrshardPredictor predictor, const TrshardBatch *i
                                float *predictions);
 
 /*
+  TrshardPredictStep - TrshardPredict() that also returns the number of updates that the weights of
+    this call have seen. All samples of a call are predicted with the same weights.
+
+  Out:    step  may be NULL
+*/
+TRSHARD_API int TrshardPredictStep(TrshardPredictor predictor, const TrshardBatch *ids, const float *dense,
+                                   float *predictions, int64_t *step);
+
+/* These values say how a delta fits to a model. */
+typedef enum {
+  TRSHARD_DELTA_FITS,   /* it continues the model's chain */
+  TRSHARD_DELTA_EARLY,  /* a delta before it is missing */
+  TRSHARD_DELTA_LATE,   /* the model already has it, or a later one */
+  TRSHARD_DELTA_FOREIGN /* it belongs to another chain, or to another branch of the chain */
+} TrshardDeltaFit;
+
+/*
+  TrshardPredictorApplyDelta - Change the model's weights by a delta of a training (-delta_dir), or
+    by a delta that tools/apply_delta.py --forget_delta has made.
+
+  Not collective. Other threads may call TrshardPredict() meanwhile, and never wait: each call uses
+  the weights before or after the delta, as a whole. The function returns when no call uses the
+  weights before the delta any more. The predictions then equal those of the checkpoint that
+  tools/apply_delta.py makes, bit for bit, with the predictor's options. The delta must be the next
+  one of the chain of the model's checkpoint (input/FORMAT.md, "Delta"). It is checked completely
+  first, so the model is unchanged after an error. Only one thread at a time may call this function
+  and those that open and close predictors. A process that was forked cannot apply deltas to the
+  predictors of its parent.
+
+  From the first delta on, the predictor has two copies of the tables that are in memory. Mapped
+  tables need memory only for the pages that deltas change, in each copy.
+
+  In:     delta  path of the file
+  Out:    fit    how the delta fits; may be NULL. Other deltas than TRSHARD_DELTA_FITS are refused.
+                 If the file cannot be read, the value has no meaning
+  Errors: NO_INPUT; DATA for a damaged file, a delta that does not fit, and a model whose file has
+          quantised tables; OPTION; MEMORY; IO
+*/
+TRSHARD_API int TrshardPredictorApplyDelta(TrshardPredictor predictor, const char *delta,
+                                           TrshardDeltaFit *fit);
+
+/*
+  Count the ids of each sparse feature since the predictor was opened, and those of them that had no
+  row: ids that a table with id_map zch or dynamic does not know, and ids outside of a table without
+  an id_map that became 0. ids, unknown [n_features]; either may be NULL. Any thread may call it.
+*/
+TRSHARD_API int TrshardPredictorIdCounts(TrshardPredictor predictor, int64_t *ids, int64_t *unknown);
+
+/*
   Free a model. No call may be using it. *predictor may be NULL and becomes NULL. Errors: OPTION for
   a dead handle
 */
 TRSHARD_API int TrshardPredictorClose(TrshardPredictor *predictor);
+
+/*
+  Encoders make the inputs of a model from raw rows, exactly as the converter of the training data
+  did. A column is a sequence of values, such as words, numbers or times, as a table or a request
+  has them:
+
+    TrshardEncoderCreate(predictor, &encoder);
+    TrshardEncoderColumns(encoder, &n, &infos);          the columns that the model needs
+    TrshardEncode(encoder, rows, columns, &encoded);     columns[i] has the values of infos[i]
+    TrshardPredict(predictor, &encoded->ids, encoded->dense, predictions);
+*/
+typedef struct TrshardEncoderImpl *TrshardEncoder;
+
+/*
+  TRSHARD_MISSING has no value. A double that is NaN, an empty text, and a text that is one of the
+  mapping's `nulls` are missing, too.
+*/
+typedef enum {
+  TRSHARD_MISSING,
+  TRSHARD_INTEGER,  /* as.integer; a time is the number of the column's units since 1970 */
+  TRSHARD_UNSIGNED, /* as.natural, for numbers of 2^63 and above */
+  TRSHARD_DOUBLE,   /* as.number */
+  TRSHARD_TEXT      /* as.text, n_bytes bytes, usually of UTF-8; a 0 byte does not end the text */
+} TrshardValueKind;
+
+/* A raw value. */
+typedef struct {
+  TrshardValueKind kind;
+  int64_t n_bytes; /* of a text */
+  union {
+    int64_t integer;
+    uint64_t natural;
+    double number;
+    const char *text;
+  } as;
+} TrshardValue;
+
+/* The raw values of a column. */
+typedef struct {
+  int64_t n_values;
+  /* [n_values] row after row; NULL if the rows lack the column, which needs may_lack */
+  const TrshardValue *values;
+  /*
+    [rows] number of values of each row, for a column of lists: bags, or `width` values. NULL if
+    each row has one value
+  */
+  const int32_t *lengths;
+} TrshardColumn;
+
+/* The values that a feature expects in a column. If several features use it, the first decides. */
+typedef enum {
+  TRSHARD_WANTS_NUMBERS,  /* a dense feature or weights: numbers, also as text such as "1.5" */
+  TRSHARD_WANTS_INTEGERS, /* ids: integers, also as text */
+  TRSHARD_WANTS_TEXT,     /* ids: words */
+  TRSHARD_WANTS_ANY       /* ids: integers or words, because the training data had no value */
+} TrshardWanted;
+
+/* A raw column that a model needs. */
+typedef struct {
+  const char *name;
+  TrshardWanted wants;
+  const char *unit; /* of times: "s", "ms", "us", "ns" or "day"; NULL for other columns */
+  int32_t width;    /* values in each row; a list, if more than 1 */
+  int32_t is_bag;   /* if not 0, a row has a list of ids, or a text with separators between ids */
+  int32_t may_lack; /* if not 0, the mapping has a value for rows that lack the column */
+} TrshardColumnInfo;
+
+/* Rows as the arguments of TrshardPredict(). */
+typedef struct {
+  TrshardBatch ids;   /* weights are NULL if no feature has weights */
+  int32_t num_dense;  /* number of dense features */
+  const float *dense; /* [batch, num_dense]; NULL if num_dense is 0 */
+} TrshardEncoded;
+
+/*
+  TrshardEncoderCreate - Make the encoder of a predictor's features, from the mapping of the
+    predictor's checkpoint.
+
+  Not collective. The encoder does not need the predictor afterwards. MPI is neither initialised nor
+  called. Only one thread at a time may create and destroy encoders. Meanwhile other threads may
+  call TrshardEncode().
+
+  Errors: DATA if the checkpoint has no mapping, or if its mapping does not say how a feature comes
+          from a column
+*/
+TRSHARD_API int TrshardEncoderCreate(TrshardPredictor predictor, TrshardEncoder *encoder);
+
+/*
+  TrshardEncoderCreateFrom - Make the encoder of the named features from the text of a mapping
+    (input/FORMAT.md, "Mapping").
+
+  Not collective. The arguments are not needed afterwards.
+
+  In:     mapping   as from TrshardPredictorCheckpoint()
+          dense     [num_dense] names of the dense features; NULL for all of the mapping, in order
+          features  [n_features] names of the sparse features; NULL for all of the mapping, in order
+  Errors: DATA, as for TrshardEncoderCreate()
+*/
+TRSHARD_API int TrshardEncoderCreateFrom(const char *mapping, int32_t num_dense, const char *const *dense,
+                                         int32_t n_features, const char *const *features,
+                                         TrshardEncoder *encoder);
+
+/*
+  Return the raw columns that the encoder needs, each once. Any pointer may be NULL. The array is
+  borrowed until TrshardEncoderDestroy().
+*/
+TRSHARD_API int TrshardEncoderColumns(TrshardEncoder encoder, int32_t *n_columns,
+                                      const TrshardColumnInfo **columns);
+
+/*
+  TrshardEncode - Make the inputs of a model from raw rows.
+
+  Not collective. Any number of threads may call it at the same time, each with its own *encoded. A
+  process that was forked from a process with an encoder may call it, too. Python's
+  trshard.Predictor.encode() gives the same bits.
+
+  In:     rows     number of rows, 0 or more
+          columns  [n_columns] in the order of TrshardEncoderColumns(); may be NULL without rows
+  InOut:  encoded  *encoded must be NULL, or from an earlier call, whose memory is used again. The
+                   caller frees it with TrshardEncodedFree(), also after an error
+  Errors: DATA for a value that the converter would refuse (the message names its row, counted from
+          0, and its column); MEMORY
+*/
+TRSHARD_API int TrshardEncode(TrshardEncoder encoder, int64_t rows, const TrshardColumn *columns,
+                              TrshardEncoded **encoded);
+
+/* Free encoded rows. *encoded may be NULL and becomes NULL. Any thread may call it. */
+TRSHARD_API void TrshardEncodedFree(TrshardEncoded **encoded);
+
+/*
+  Free an encoder. No call may be using it. *encoder may be NULL and becomes NULL. Errors: OPTION
+  for a dead handle
+*/
+TRSHARD_API int TrshardEncoderDestroy(TrshardEncoder *encoder);
 
 /*
   TrshardRun - Run a task as the program trshard does: train, eval, predict, plan or bench.

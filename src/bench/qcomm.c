@@ -172,7 +172,7 @@ PetscErrorCode TrsBenchQcomm(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOutputsOpen(comm, options, 1u << TRS_OUTPUT_RESULTS, &outputs));
   PetscCall(TrsOutputsClaim(&outputs, ""));
   PetscCall(TrsResultsSetOutput(results, &outputs.file[TRS_OUTPUT_RESULTS]));
-  PetscCall(TrsSessionOpen(comm, options, PETSC_TRUE, &session));
+  PetscCall(TrsSessionOpen(comm, options, PETSC_TRUE, NULL, &session));
   session.keeps_embeddings = PETSC_TRUE;
   PetscCall(TrsSessionBuild(&session, PETSC_TRUE, PETSC_FALSE));
   PetscCheck(session.machine.device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,

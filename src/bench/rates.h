@@ -3,7 +3,7 @@
 #pragma once
 
 #include "api/machine.h"
-#include "plan/topology.h"
+#include "plan/cost/topology.h"
 #include "report/step_prediction.h"
 
 typedef struct {

@@ -2,7 +2,7 @@
 #include "bench/sparse.h"
 
 #include "bench/timing.h"
-#include "core/random.h"
+#include "core/random/random.h"
 
 enum {
   TRS_BENCH_DIM = 64,

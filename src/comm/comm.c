@@ -140,6 +140,7 @@ static void trace_start(TrsRequest request, double start_s, int n, const int64_t
   request->start_s = request->comm->ops->by_device ? 0 : start_s;
   if (PetscLikely(start_s == 0)) return;
   request->trace_step = TrsTraceStep();
+  request->needed_s = 0;
   request->bytes = 0;
   for (int q = 0; q < n; q++) request->bytes += counts[q] * elem_bytes;
   TrsTimelineBytes(request->span, request->bytes);
@@ -153,8 +154,15 @@ static void trace_start(TrsRequest request, double start_s, int n, const int64_t
 static void trace_end(TrsRequest request)
 {
   if (PetscLikely(request->start_s == 0)) return;
-  TrsTraceRecord(TRS_TRACE_EXCHANGE, request->comm->trace_as, request->trace_step, request->start_s,
-                 request->done_s >= request->start_s ? request->done_s : TrsClock(), request->bytes);
+  TrsTraceRecordExchange(request->comm->trace_as, request->trace_step, request->start_s,
+                         request->done_s >= request->start_s ? request->done_s : TrsClock(),
+                         request->needed_s, request->bytes, request->message_bytes);
+}
+
+/* Note for the trace that the caller waits for an exchange from now on. */
+static void trace_need(TrsRequest request)
+{
+  if (PetscUnlikely(request->start_s != 0 && request->needed_s == 0)) request->needed_s = TrsClock();
 }
 
 PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, TrsSentBlocks send, TrsReceivedBlocks recv,
@@ -188,6 +196,7 @@ PetscErrorCode TrsRequestArrive(TrsRequest *request, TrsStream stream)
 {
   PetscFunctionBegin;
   if (*request && (*request)->comm->ops->arrive) {
+    trace_need(*request);
     PetscCall((*request)->comm->ops->arrive(*request, stream));
   } else {
     PetscCall(TrsRequestWait(request, stream));
@@ -253,6 +262,7 @@ PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
   if (*request) {
     const TrsRequest waited = *request;
 
+    trace_need(waited);
     PetscCall(waited->comm->ops->wait(waited, stream));
     /* the request still exists, because a wait recycles requests and never frees them */
     trace_end(waited);

@@ -29,8 +29,10 @@ typedef struct TrsRequestImpl {
   double start_s;       /* time on the host's clock; 0 if the operation is not traced */
   /* time at which the backend noticed, before the wait, that the operation was done */
   double done_s;
-  int64_t trace_step; /* the step that started the operation */
-  int64_t bytes;      /* bytes that this rank sends */
+  double needed_s;       /* time of the first wait; 0 if none has begun or it is not traced */
+  int64_t trace_step;    /* the step that started the operation */
+  int64_t bytes;         /* bytes that this rank sends */
+  int64_t message_bytes; /* the part of comm->message_bytes that this operation has sent */
 } * TrsRequest;
 
 typedef struct TrsCommImpl {

@@ -94,6 +94,7 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->view = NULL;
   (*request)->comes_back = NULL;
   (*request)->phase = 0;
+  (*request)->base.message_bytes = 0;
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
   (*request)->n_to_take = 0;
@@ -279,7 +280,7 @@ static PetscErrorCode drive(TrsMpiRequest *request)
 
 /*
   Set the largest size of a message. Tests lower it by TRSHARD_MAX_COUNT in the environment, so that
-  they reach the code for pieces.
+  they reach the code for counts that do not fit into an int.
 */
 static PetscErrorCode read_max_bytes(int64_t *max_bytes)
 {
@@ -577,6 +578,7 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
   while (request) {
     TrsMpiRequest *earlier = request->earlier;
 
+    if (earlier) base->message_bytes += earlier->base.message_bytes;
     return_request(request);
     request = earlier;
   }

@@ -4,6 +4,7 @@
 #include "core/events.h"
 #include "core/print.h"
 #include "core/shared_memory.h"
+#include "core/start.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +12,8 @@
 /* The time for copies of at least TRS_MOVE_STAGE_BYTES is measured as a stage of its own. */
 enum {
   TRS_MOVE_STAGE_BYTES = 1 << 15,
-  TRS_RING_BYTES = 4096 /* a copy of this size takes longer than ringing the bell */
+  TRS_RING_BYTES = 4096, /* a copy of this size takes longer than ringing the bell */
+  TRS_MOST_PIECES = 64   /* messages for a block, unless MPI's largest message needs more */
 };
 
 /* Make sure that request->pending has space for one more MPI request. */
@@ -26,32 +28,45 @@ static PetscErrorCode next_pending(TrsMpiRequest *request, MPI_Request **pending
 
 /* --- messages --- */
 
+/*
+  The size of the pieces in which a block travels. A piece of TRS_EAGER_BYTES is sent at once
+  (core/start.h). Larger blocks have larger pieces, because each look for messages costs time for
+  every piece in flight.
+*/
+static int64_t piece_bytes(const TrsMpiData *data, int64_t bytes)
+{
+  return PetscMin(data->max_bytes, PetscMax(TRS_EAGER_BYTES, bytes / TRS_MOST_PIECES + 1));
+}
+
 static PetscErrorCode send_pieces(TrsMpiRequest *request, const char *from, int64_t bytes, int peer)
 {
   const TrsComm comm = request->base.comm;
   const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  const int64_t piece = piece_bytes(data, bytes);
   MPI_Request *pending = NULL;
 
   PetscFunctionBegin;
-  for (int64_t at = 0; at < bytes; at += data->max_bytes) {
+  for (int64_t at = 0; at < bytes; at += piece) {
     PetscCall(next_pending(request, &pending));
-    PetscCallMPI(MPI_Isend(from + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
+    PetscCallMPI(MPI_Isend(from + at, (int)PetscMin(bytes - at, piece), MPI_BYTE, peer,
                            request->tag + request->phase, data->mpi, pending));
     comm->n_messages++;
   }
   comm->message_bytes += bytes;
+  request->base.message_bytes += bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode recv_pieces(TrsMpiRequest *request, char *to, int64_t bytes, int peer)
 {
   const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  const int64_t piece = piece_bytes(data, bytes);
   MPI_Request *pending = NULL;
 
   PetscFunctionBegin;
-  for (int64_t at = 0; at < bytes; at += data->max_bytes) {
+  for (int64_t at = 0; at < bytes; at += piece) {
     PetscCall(next_pending(request, &pending));
-    PetscCallMPI(MPI_Irecv(to + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
+    PetscCallMPI(MPI_Irecv(to + at, (int)PetscMin(bytes - at, piece), MPI_BYTE, peer,
                            request->tag + request->phase, data->mpi, pending));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -439,6 +454,7 @@ PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
 PetscErrorCode TrsMpiBlocksDrive(TrsMpiRequest *request, PetscBool *all)
 {
   const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+  const int64_t before = request->base.comm->message_bytes;
   int arrived = 1;
 
   PetscFunctionBegin;
@@ -451,6 +467,7 @@ PetscErrorCode TrsMpiBlocksDrive(TrsMpiRequest *request, PetscBool *all)
   if (!request->relay_done)
     PetscCall(TrsRelayDrive(data->relay, &request->relayed[request->phase], is_its_turn(data, request),
                             &request->relay_done));
+  request->base.message_bytes += request->base.comm->message_bytes - before; /* of the relay */
   *all = (PetscBool)(arrived && request->relay_done && request->entered && request->n_to_take == 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

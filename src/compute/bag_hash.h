@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "core/philox.h"
+#include "core/random/philox.h"
 
 /*
   Return the term of the id at position `place` in its bag. weight_bits has the bits of the id's

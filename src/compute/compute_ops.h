@@ -555,6 +555,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(DensePrecision, dense_precision) \
   X(ProductAlgorithms, product_algorithms) \
   X(ProductChoices, product_choices) \
+  X(ProductTimes, product_times) \
   X(ProductLibrary, product_library) \
   X(OperandType, operand_type) \
   X(ConvertMatrix, convert_matrix) \

@@ -160,6 +160,26 @@ typedef PetscErrorCode TrsProductAlgorithmsFn(int most);
 */
 typedef const char *TrsProductChoicesFn(void);
 
+/* The time of an algorithm for a product. */
+typedef struct {
+  const char *shape;       /* m x n x k, transpositions, types, and the epilogue that is used */
+  const char *way;         /* "as used", "plain" or "sums" (epilogues), "own sum" (a kernel) */
+  int algorithm, n;        /* number of the algorithm, from 1, of n; 0 for a kernel of ours */
+  PetscBool used;          /* true: the run used it */
+  double seconds;          /* of one product */
+  double bytes, flops;     /* of its operands, and of its sums and products */
+  int tile, split, scheme; /* the library's tile, parts of k, and scheme that adds them */
+} TrsProductTime;
+
+/*
+  Time each shape of product that this process has used, with up to eight of the library's
+  algorithms: with its epilogue, and plain. Calls `tell` for each. The operands are random. Waits
+  for the stream. A library with one algorithm, as a CPU's, tells nothing. Errors: MEMORY.
+*/
+typedef PetscErrorCode TrsProductTimesFn(TrsStream stream,
+                                         PetscErrorCode (*tell)(void *context, const TrsProductTime *time),
+                                         void *context);
+
 /*
   Return the name of the library for matrix products, for example "OpenBLAS 0.3.21 SkylakeX, 1
   thread" or "cuBLASLt 13.1.0". The banner and result files show it. The text is borrowed.

@@ -5,8 +5,8 @@
 */
 #pragma once
 
-#include "core/philox.h"
-#include "core/random.h"
+#include "core/random/philox.h"
+#include "core/random/random.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -77,7 +77,7 @@ TRS_ANYWHERE uint16_t TrsFloatToBf16(float x)
   Source: splitmix64 for a row's 64 bits; MurmurHash3's 32-bit finaliser, with the row's upper half
   mixed in, for each word of two columns
 */
-#define TRS_ROUNDING_BLOCK 32 /* columns in a block; columns c and c + 16 use the same word */
+#define TRS_ROUNDING_BLOCK 32 /* columns whose bits vector code computes together */
 
 TRS_ANYWHERE uint64_t TrsRoundingTable(uint64_t seed, uint64_t step, uint64_t table)
 {
@@ -89,6 +89,7 @@ TRS_ANYWHERE uint64_t TrsRoundingRow(uint64_t of_table, uint64_t row)
   return TrsMix64(of_table + row * 0x9E3779B97F4A7C15u);
 }
 
+/* The bits of columns 2 word (lower half) and 2 word + 1 (upper half). */
 TRS_ANYWHERE uint32_t TrsRoundingWord(uint64_t of_row, uint32_t word)
 {
   uint32_t x = (uint32_t)of_row + word * 0x9E3779B9u;
@@ -98,11 +99,15 @@ TRS_ANYWHERE uint32_t TrsRoundingWord(uint64_t of_row, uint32_t word)
   return x ^ (x >> 16);
 }
 
+/* A row's bits from column 2 words on: TrsRoundingWord() of word w is then that of words + w. */
+TRS_ANYWHERE uint64_t TrsRoundingFrom(uint64_t of_row, uint32_t words)
+{
+  return (of_row & 0xffffffff00000000u) | ((uint32_t)of_row + words * 0x9E3779B9u);
+}
+
 TRS_ANYWHERE uint32_t TrsRoundingBits(uint64_t of_row, uint32_t column)
 {
-  const uint32_t word = TrsRoundingWord(of_row, column / TRS_ROUNDING_BLOCK * 16 + column % 16);
-
-  return column / 16 % 2 ? word >> 16 : word & 0xffffu;
+  return TrsRoundingWord(of_row, column / 2) >> 16 * (column % 2) & 0xffffu;
 }
 
 /*

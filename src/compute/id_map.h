@@ -5,7 +5,7 @@
 */
 #pragma once
 
-#include "core/philox.h"
+#include "core/random/philox.h"
 #include "spec/vocabulary.h"
 
 #include <petscsys.h>

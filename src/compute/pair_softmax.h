@@ -45,3 +45,24 @@ typedef struct {
   the rows. The query and each candidate's row have D columns.
 */
 int64_t TrsPairPlace(int64_t D, const float *query, int64_t n, const float *candidates, int64_t own);
+
+/* One of the best candidates of a query. */
+typedef struct {
+  double score;
+  int64_t row; /* -1 for an unused entry, which comes after all used entries */
+  int64_t id;
+} TrsPairBest;
+
+/*
+  TrsPairFindBest - Merge n more candidates into the k best candidates of each query.
+
+  Not collective. Entries are in the order of descending scores, and equal scores in the order of
+  rows. Scores are summed as in TrsPairPlace().
+
+  In:     queries     [n_queries, D]
+          candidates  [n, D]
+          row, id     [n] rows must ascend within a call, and from call to call
+  InOut:  best        [n_queries, k]
+*/
+void TrsPairFindBest(int64_t D, int64_t n_queries, const float *queries, int64_t n, const float *candidates,
+                     const int64_t *row, const int64_t *id, int64_t k, TrsPairBest *best);

@@ -2,7 +2,7 @@
 /* Initial values of a table's rows, computed by all threads of the process. */
 #pragma once
 
-#include "core/random.h"
+#include "core/random/random.h"
 
 /*
   TrsRandomRows - Fill consecutive rows of `dim` numbers with TrsRandomFill()'s numbers for tensor

@@ -60,6 +60,16 @@ typedef struct {
   */
   const int64_t *row_of;
   /*
+    A bit for each row of the shard, which updates set when they change the row (changed_rows.h).
+    NULL if changes are not noted. Only the CPU's kernels set these bits.
+  */
+  uint64_t *changed;
+  /*
+    The rows of the shard that must be saved before they change (changed_rows.h). NULL if there are
+    no snapshots. Only the CPU's kernels save rows.
+  */
+  struct TrsRowsToSave *to_save;
+  /*
     The rows of a cached table may be in lines of a cache (compute/cache.h). `weight` is then host
     memory that the device reads and writes. If an id has a location l >= 0, its row is at lines + l
     * line_bytes instead of in `weight`. Tables with equal `lines` share a cache.

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/radix.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
   TRS_RADIX_BYTES = 8,
   TRS_RADIX_VALUES = 256,
   TRS_RADIX_DIGIT_BITS = 11, /* of the histograms that select a key, which fit the nearest cache */
-  TRS_RADIX_DIGITS = 1 << TRS_RADIX_DIGIT_BITS
+  TRS_RADIX_DIGITS = 1 << TRS_RADIX_DIGIT_BITS,
+  TRS_RADIX_SAMPLE = 256
 };
 
 /*
@@ -44,7 +47,9 @@ void TrsRadixSort(int64_t n, TrsRadixPair *pairs, TrsRadixPair *spare)
   if (from != pairs) memcpy(pairs, from, (size_t)n * sizeof(*pairs));
 }
 
-PetscErrorCode TrsRadixSelect(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected, int64_t *below)
+/* Select by histograms of digits. */
+static PetscErrorCode select_by_digits(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected,
+                                       int64_t *below)
 {
   int64_t count[TRS_RADIX_DIGITS];
   uint64_t differ = 0, prefix = key[0], mask;
@@ -67,5 +72,49 @@ PetscErrorCode TrsRadixSelect(int64_t n, const uint64_t *key, int64_t m, uint64_
     mask |= digits;
   }
   *selected = prefix;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+  return (x > y) - (x < y);
+}
+
+/* Estimate the m-th smallest of n keys from a sample. The estimate is rather too large. */
+static uint64_t estimate(int64_t n, const uint64_t *key, int64_t m)
+{
+  uint64_t sample[TRS_RADIX_SAMPLE];
+  const double place = (double)m / (double)n * TRS_RADIX_SAMPLE;
+
+  for (int64_t i = 0; i < TRS_RADIX_SAMPLE; i++) sample[i] = key[n / TRS_RADIX_SAMPLE * i];
+  qsort(sample, TRS_RADIX_SAMPLE, sizeof(*sample), compare_keys);
+  return sample[PetscMin((int64_t)(place + 3 * sqrt(place) + 3), (int64_t)TRS_RADIX_SAMPLE - 1)];
+}
+
+PetscErrorCode TrsRadixSelect(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected, int64_t *below)
+{
+  int64_t n_below = 0, n_equal = 0, k = 0;
+  uint64_t bound, *low;
+
+  PetscFunctionBegin;
+  bound = n < (int64_t)TRS_RADIX_SAMPLE * TRS_RADIX_SAMPLE ? UINT64_MAX : estimate(n, key, m);
+  for (int64_t i = 0; i < n && bound < UINT64_MAX; i++) {
+    n_below += key[i] < bound;
+    n_equal += key[i] == bound;
+  }
+  if (n_below + n_equal < m) {
+    PetscCall(select_by_digits(n, key, m, selected, below));
+  } else if (n_below < m) {
+    *selected = bound;
+    *below = n_below;
+  } else {
+    PetscCall(PetscMalloc1((size_t)n_below, &low));
+    for (int64_t i = 0; i < n && k < n_below; i++)
+      if (key[i] < bound) low[k++] = key[i];
+    PetscCall(select_by_digits(n_below, low, m, selected, below));
+    PetscCall(PetscFree(low));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -18,8 +18,9 @@ typedef struct {
 void TrsRadixSort(int64_t n, TrsRadixPair *pairs, TrsRadixPair *spare);
 
 /*
-  Find the m-th smallest of n keys, 1 <= m <= n, digit by digit from the highest digit, without
-  moving the keys. *below becomes the number of smaller keys. Not collective. Errors: MEMORY.
+  Find the m-th smallest of n keys, 1 <= m <= n, without moving the keys. A sample gives a bound for
+  it, and of the keys below this bound it is found digit by digit. *below becomes the number of
+  smaller keys. Not collective. Errors: MEMORY.
 */
 PetscErrorCode TrsRadixSelect(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected, int64_t *below);
 

@@ -5,7 +5,7 @@
 #include "core/events.h"
 #include "core/options/option_petsc.h"
 #include "core/print.h"
-#include "core/random.h"
+#include "core/random/random.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -112,6 +112,22 @@ static void keep_pmix_store(void)
   if (getenv("SLURM_STEP_ID") && getenv("PMIX_RANK")) setenv("PMIX_MCA_gds", "hash", 0);
 }
 
+/*
+  Let Open MPI's TCP send blocks of up to TRS_EAGER_BYTES at once. Larger messages begin with a
+  question, and the receiver's answer waits behind all bytes that the receiver itself is sending on
+  the connection. So two ranks that exchange blocks send them one after the other instead of at the
+  same time. Between hosts with 0.1 Gbit/s, a step of table_wise tables took 1.4 times as long on 2
+  and 4 hosts.
+*/
+static void send_at_once(void)
+{
+  char text[32];
+
+  /* the header of a message counts, too */
+  (void)snprintf(text, sizeof(text), "%d", TRS_EAGER_BYTES + 1024);
+  setenv("OMPI_MCA_btl_tcp_eager_limit", text, 0);
+}
+
 volatile int trs_stop_requested;
 _Thread_local int trs_signals_have_stack;
 
@@ -175,6 +191,7 @@ PetscErrorCode TrsStart(int argc, char **argv)
   TrsRandomSetIsa(getenv("TRSHARD_ISA"));
   spare_fabrics();
   keep_pmix_store();
+  send_at_once();
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   n = early_arguments(argc, argv, petsc_argv);
   ierr = PetscInitialize(&n, &passed, NULL, NULL);

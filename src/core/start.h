@@ -12,6 +12,9 @@
 
 #include <stddef.h>
 
+/* The largest message that TrsStart() lets Open MPI's TCP send without a question before it. */
+enum { TRS_EAGER_BYTES = 1 << 20 };
+
 /*
   TrsStart - Start MPI (MPI_THREAD_FUNNELED) and PETSc, register the log events, and install the
     error handler.

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,16 +79,40 @@ int64_t TrsTraceStep(void)
   return current_step;
 }
 
-void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, double end_s, int64_t bytes)
+static void append(TrsTraceSpan span)
 {
-  TrsTraceRing *to = &ring[row];
+  TrsTraceRing *to = &ring[span.row];
   const int64_t n = atomic_load_explicit(&to->n, memory_order_relaxed);
 
   if (!to->span) return;
-  if (row == TRS_TRACE_MAIN && start_s < step_start_s) start_s = step_start_s;
-  to->span[n % to->room] = (TrsTraceSpan){
-      .start_s = start_s, .end_s = end_s, .step = step, .bytes = bytes, .what = what, .row = (int32_t)row};
+  to->span[n % to->room] = span;
   atomic_store_explicit(&to->n, n + 1, memory_order_release);
+}
+
+void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, double end_s, int64_t bytes)
+{
+  if (row == TRS_TRACE_MAIN && start_s < step_start_s) start_s = step_start_s;
+  append((TrsTraceSpan){.start_s = start_s,
+                        .end_s = end_s,
+                        .needed_s = (double)NAN,
+                        .step = step,
+                        .bytes = bytes,
+                        .message_bytes = -1,
+                        .what = what,
+                        .row = (int32_t)row});
+}
+
+void TrsTraceRecordExchange(int what, int64_t step, double start_s, double end_s, double needed_s,
+                            int64_t bytes, int64_t message_bytes)
+{
+  append((TrsTraceSpan){.start_s = start_s,
+                        .end_s = end_s,
+                        .needed_s = needed_s,
+                        .step = step,
+                        .bytes = bytes,
+                        .message_bytes = message_bytes,
+                        .what = what,
+                        .row = TRS_TRACE_EXCHANGE});
 }
 
 static int by_place(const void *a, const void *b)
@@ -124,7 +149,8 @@ PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
 
 const char *TrsTraceName(int what)
 {
-  static const char *const names[] = {"ids", "rows", "dense gradients", "copy batch", "read batch", "step"};
+  static const char *const names[] = {"ids",        "rows", "dense gradients", "copy batch",
+                                      "read batch", "step", "waiting for data"};
 
   return what < TRS_N_STAGES ? TrsStageName((TrsStage)what) : names[what - TRS_N_STAGES];
 }

@@ -7,7 +7,7 @@
   Only one thread writes to a row, so rows need no locks. The main thread records stages, steps and
   exchanges, and also the device's work (device/timeline.h). The reader's threads record their
   batches under the reader's lock, and spans of several threads may overlap. If a ring is full, its
-  oldest spans are dropped and counted. Each row in use needs memory for `room` spans of 40 bytes,
+  oldest spans are dropped and counted. Each row in use needs memory for `room` spans of 56 bytes,
   regardless of the run's length.
 */
 #pragma once
@@ -40,6 +40,7 @@ enum {
   TRS_TRACE_COPY,                      /* copy of a batch to the device */
   TRS_TRACE_READ,
   TRS_TRACE_STEP,
+  TRS_TRACE_DATA, /* the wait of all ranks for the next file of -data_follow */
   TRS_TRACE_N_KINDS
 };
 
@@ -47,7 +48,9 @@ enum { TRS_TRACE_ROOM = 1 << 16 };
 
 typedef struct {
   double start_s, end_s; /* times on this rank's clock */
+  double needed_s;       /* time at which this rank first waited; NAN if it is not known */
   int64_t step, bytes;   /* bytes is -1 if the number is not known */
+  int64_t message_bytes; /* bytes in this rank's MPI messages for the exchange; -1 if not known */
   int32_t what, row;
 } TrsTraceSpan;
 
@@ -83,6 +86,15 @@ int64_t TrsTraceStep(void);
   not begin before its step.
 */
 void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, double end_s, int64_t bytes);
+
+/*
+  Record an exchange that has ended, like TrsTraceRecord().
+
+  In: needed_s       time at which the caller waited for the exchange, on the clock of start_s
+      message_bytes  bytes that this rank sent in MPI messages for it
+*/
+void TrsTraceRecordExchange(int what, int64_t step, double start_s, double end_s, double needed_s,
+                            int64_t bytes, int64_t message_bytes);
 
 /*
   TrsTraceSpans - Return the recorded spans, sorted by row and start. Among spans with the same

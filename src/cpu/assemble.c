@@ -10,8 +10,8 @@
 */
 #include "compute/assemble.h"
 
-#include "cpu/assemble_kernels.h"
 #include "cpu/cpu_kernels.h"
+#include "cpu/isa/assemble_kernels.h"
 #include "cpu/past_cache.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cpu/cpu_kernels.h"
-#include "cpu/dense_kernels.h"
+#include "cpu/isa/dense_kernels.h"
 
 /*
   Return the number of floats of scratch for each row: two floats, and the key and value of one head

@@ -14,7 +14,7 @@
 
 /*
   The first pass is also compiled for wider vectors, which does not change integer results.
-  core/random.c explains why sanitizers and clang are excluded.
+  core/random/random.c explains why sanitizers and clang are excluded.
 */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)

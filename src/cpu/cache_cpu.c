@@ -9,6 +9,7 @@
 
   Source: compute/cache.h
 */
+#include "compute/changed_rows.h"
 #include "cpu/cpu_kernels.h"
 #include "cpu/row_sort.h"
 
@@ -67,6 +68,11 @@ static void move_row(const TrsCache *cache, const TrsTbe *tbe, int64_t id, int64
     table++;
   bytes = TrsDTypeBytes(table->dtype);
   home = (char *)table->weight + (id - table->cache_first) * table->stride * bytes;
+  if (!to_line && table->to_save) {
+    /* Rows that have not changed need not be saved for a snapshot. */
+    if (memcmp(home, cached, (size_t)(table->dim * bytes)) == 0) return;
+    TrsRowSave(table->to_save, id - table->cache_first);
+  }
   memcpy(to_line ? cached : home, to_line ? home : cached, (size_t)(table->dim * bytes));
 }
 

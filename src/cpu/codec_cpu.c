@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cpu/codec_kernels.h"
 #include "cpu/cpu_kernels.h"
+#include "cpu/isa/codec_kernels.h"
 
 #include <inttypes.h>
 #include <string.h>

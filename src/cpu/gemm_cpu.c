@@ -4,8 +4,8 @@
 #include "core/names.h"
 #include "core/start.h"
 #include "cpu/blas_library.h"
-#include "cpu/codec_kernels.h"
 #include "cpu/cpu_kernels.h"
+#include "cpu/isa/codec_kernels.h"
 #include "cpu/onednn_library.h"
 
 #include <cblas.h>
@@ -191,6 +191,17 @@ PetscErrorCode TrsProductAlgorithmsCpu(int most)
 const char *TrsProductChoicesCpu(void)
 {
   return "";
+}
+
+PetscErrorCode TrsProductTimesCpu(TrsStream stream,
+                                  PetscErrorCode (*tell)(void *context, const TrsProductTime *time),
+                                  void *context)
+{
+  PetscFunctionBegin;
+  (void)stream;
+  (void)tell;
+  (void)context;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*

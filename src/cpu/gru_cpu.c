@@ -6,7 +6,7 @@
   Source: torch.nn.GRU; src/RULES.md, rule A26a
 */
 #include "cpu/cpu_kernels.h"
-#include "cpu/dense_kernels.h"
+#include "cpu/isa/dense_kernels.h"
 
 static void forward_row(const TrsGruStep *step, const TrsDenseKernels *kernels, int64_t k)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cpu/cpu_kernels.h"
-#include "cpu/dense_kernels.h"
+#include "cpu/isa/dense_kernels.h"
 #include "cpu/past_cache.h"
 
 #include <string.h>

@@ -3,11 +3,11 @@
   Layers whose output is as wide as their input. A thread computes whole rows, or for sums over
   rows, whole columns. So the number of threads does not change the bits.
 */
-#include "core/philox.h"
+#include "core/random/philox.h"
 #include "cpu/cpu_kernels.h"
-#include "cpu/dense_kernels.h"
-#include "cpu/exponential.h"
-#include "cpu/lanes.h"
+#include "cpu/isa/dense_kernels.h"
+#include "cpu/isa/exponential.h"
+#include "cpu/isa/lanes.h"
 
 #include <math.h>
 #include <omp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Optimizers of dense layers on the CPU. */
 #include "cpu/cpu_kernels.h"
-#include "cpu/dense_kernels.h"
+#include "cpu/isa/dense_kernels.h"
 
 #include <math.h>
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cpu/cpu_kernels.h"
-#include "cpu/dense_kernels.h"
-#include "cpu/lanes.h"
+#include "cpu/isa/dense_kernels.h"
+#include "cpu/isa/lanes.h"
 
 #include <math.h>
 #include <string.h>
+
+/* Bytes of candidates that TrsPairFindBest() compares with all queries before the next ones. */
+enum { TRS_TILE_BYTES = 128 << 10 };
 
 /* True if candidate c is in the softmax of query q. */
 static inline int takes_part(const TrsPair *pair, int64_t q, int64_t c)
@@ -103,8 +106,11 @@ PetscErrorCode TrsPairCandidatesCpu(TrsStream stream, const TrsPairTile *tile)
 static double product(int64_t D, const float *x, const float *y)
 {
   double lane[TRS_LANES] = {0};
+  int64_t d = 0;
 
-  for (int64_t d = 0; d < D; d++) lane[d % TRS_LANES] += (double)x[d] * (double)y[d];
+  for (; d + TRS_LANES <= D; d += TRS_LANES) /* compilers make vectors of this form */
+    for (int l = 0; l < TRS_LANES; l++) lane[l] += (double)x[d + l] * (double)y[d + l];
+  for (int l = 0; d < D; d++, l++) lane[l] += (double)x[d] * (double)y[d];
   return TrsLanesSum(lane);
 }
 
@@ -120,4 +126,31 @@ int64_t TrsPairPlace(int64_t D, const float *query, int64_t n, const float *cand
     if (other > score || (other == score && c < own)) place++;
   }
   return place;
+}
+
+/* Insert a candidate behind all entries whose scores are not lower. */
+static void insert_best(int64_t k, TrsPairBest *best, double score, int64_t row, int64_t id)
+{
+  int64_t i = k - 1;
+
+  if (best[i].row >= 0 && best[i].score >= score) return;
+  for (; i > 0 && (best[i - 1].row < 0 || best[i - 1].score < score); i--) best[i] = best[i - 1];
+  best[i] = (TrsPairBest){score, row, id};
+}
+
+void TrsPairFindBest(int64_t D, int64_t n_queries, const float *queries, int64_t n, const float *candidates,
+                     const int64_t *row, const int64_t *id, int64_t k, TrsPairBest *best)
+{
+  /* candidates that stay in a core's cache while all queries use them */
+  const int64_t tile = PetscMax(TRS_TILE_BYTES / (D * (int64_t)sizeof(float)), 1);
+
+#pragma omp parallel
+  for (int64_t first = 0; first < n; first += tile) {
+    const int64_t end = PetscMin(first + tile, n);
+
+#pragma omp for schedule(static) nowait
+    for (int64_t q = 0; q < n_queries; q++)
+      for (int64_t c = first; c < end; c++)
+        insert_best(k, best + q * k, product(D, queries + q * D, candidates + c * D), row[c], id[c]);
+  }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/quant.h"
 
-#include "cpu/codec_kernels.h"
+#include "cpu/isa/codec_kernels.h"
 
 #include <string.h>
 

@@ -10,14 +10,17 @@
   Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (formulas in
           src/RULES.md, section 6)
 */
-#include "cpu/codec_kernels.h"
+#include "compute/changed_rows.h"
 #include "cpu/cpu_kernels.h"
-#include "cpu/tbe_kernels.h"
+#include "cpu/isa/codec_kernels.h"
+#include "cpu/isa/tbe_kernels.h"
 #include "cpu/tbe_keys.h"
 #include "cpu/thread_part.h"
 
 #include <math.h>
 #include <omp.h>
+
+enum { TRS_SAVED_AT_ONCE = 64 }; /* rows that a thread saves for a snapshot in one call */
 
 static const TrsTbeKernels *kernels_of_isa(void)
 {
@@ -157,6 +160,41 @@ static TrsThreadParts parts_of_tables(const TrsTableRun *run, int first, int end
   return TrsPartsOfThread(n);
 }
 
+/* Mark the rows whose keys are in [i, end), which begins a row. */
+static void mark_rows(const TrsRowJob *job, int64_t i, int64_t end)
+{
+  const TrsTbeTable *table = job->table;
+  int64_t last = -1;
+
+  for (; i < end; i++) {
+    const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
+
+    if (row != last) TrsChangedMark(table->changed, table->row_of ? table->row_of[row] : row);
+    last = row;
+  }
+}
+
+/* Save those rows with keys in [i, end), which begins a row, that must be saved. */
+static void save_rows(const TrsRowJob *job, int64_t i, int64_t end)
+{
+  const TrsTbeTable *table = job->table;
+  const uint64_t *bits = TrsRowsToSaveBits(table->to_save);
+  int64_t row[TRS_SAVED_AT_ONCE], n = 0, last = -1;
+
+  for (; bits && i < end; i++) {
+    const int64_t key = (int64_t)(job->key[i] >> job->position_bits);
+
+    if (key == last) continue;
+    last = key;
+    row[n] = table->row_of ? table->row_of[key] : key;
+    if (TrsRowMustBeSaved(bits, row[n])) n++;
+    if (n < TRS_SAVED_AT_ONCE) continue;
+    table->to_save->save(table->to_save, n, row);
+    n = 0;
+  }
+  if (n) table->to_save->save(table->to_save, n, row);
+}
+
 /*
   Call the kernel `rows` for the rows that begin in the calling thread's parts of the next table's n
   keys. If `rows` is NULL, skip the table. At the same time, other threads may process other tables,
@@ -166,8 +204,13 @@ static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJo
                      const TrsTbeKeys *lists, TrsThreadParts *keys)
 {
   job.scratch = lists->widest ? lists->wide + omp_get_thread_num() * 3 * lists->widest : NULL;
-  while (TrsNextPiece(keys, n))
-    if (rows) rows(&job, row_start(&job, keys->begin, keys->end), keys->end);
+  while (TrsNextPiece(keys, n)) {
+    const int64_t begin = row_start(&job, keys->begin, keys->end);
+
+    if (job.args && job.table->to_save) save_rows(&job, begin, keys->end);
+    if (rows) rows(&job, begin, keys->end);
+    if (job.args && job.table->changed) mark_rows(&job, begin, keys->end);
+  }
 }
 
 /* Update the calling thread's rows of tables [first, end), each table with its own optimizer. */

@@ -2,7 +2,7 @@
 #include "cpu/tbe_keys.h"
 
 #include "cpu/cpu_kernels.h"
-#include "cpu/tbe_kernels.h"
+#include "cpu/isa/tbe_kernels.h"
 
 #include <inttypes.h>
 #include <omp.h>
@@ -104,9 +104,9 @@ static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, P
 }
 
 /*
-  Return the only feature of table t if the keys' positions determine the addresses of their
-  gradients. A position is then the index of a bag, or if each id has a gradient, of an id. Returns
-  -1 if the keys need attributes.
+  Return the only feature of table t if the keys' positions determine their gradients' addresses and
+  factors. A position is then the index of a bag, or if each id has a gradient, of an id. Returns -1
+  if the keys need attributes.
 */
 static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKeyLists *lists, int t,
                         PetscBool pooled, int64_t n)
@@ -118,7 +118,8 @@ static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKe
     features++;
     only = f;
   }
-  return features > 1 || lists->scale || lists->location || (pooled && input->batch > n) ? -1 : only;
+  if (lists->scale && input->weights) return -1; /* ids of one bag have different factors */
+  return features > 1 || lists->location || (pooled && input->batch > n) ? -1 : only;
 }
 
 /* The ids of a feature that are listed as keys. */
@@ -134,8 +135,9 @@ typedef struct {
 } TrsListing;
 
 /*
-  List the ids of bags [begin, end). If `linear` is set, a key's position determines the address of
-  its gradient, so only keys are written. Returns the number of ids that are rows of the table.
+  List the ids of bags [begin, end). If `linear` is set, a key's position determines its gradient,
+  so only keys and the bags' factors are written. Returns the number of ids that are rows of the
+  table.
 */
 static inline __attribute__((always_inline)) int64_t list_bags(const TrsListing *l, const int linear,
                                                                int64_t begin, int64_t end, uint64_t *key)
@@ -149,6 +151,7 @@ static inline __attribute__((always_inline)) int64_t list_bags(const TrsListing 
     const int64_t first = input->offsets[l->first + bag], last = input->offsets[l->first + bag + 1];
     const float share = l->feature->mean && last > first ? 1.0f / (float)(last - first) : 1.0f;
 
+    if (linear && lists->scale) lists->scale[bag] = share;
     for (int64_t i = first; i < last; i++) {
       const int64_t place = before + i, position = linear && l->pooled ? bag : place;
 
@@ -212,6 +215,7 @@ static int list_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscB
   *run = (TrsTableRun){.begin = run->begin, .n = run->n, .key = lists->key};
   run->position_bits = TrsBitsFor((uint64_t)(linear && pooled ? input->batch : run->n));
   if (linear) {
+    run->scale = lists->scale;
     run->grad_stride = grad_stride;
     run->grad_at = pooled ? tbe->feature[only].out_column : input->offsets[only * input->batch] * grad_stride;
   }

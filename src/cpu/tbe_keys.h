@@ -20,7 +20,7 @@ typedef struct {
   const int64_t *source; /* as in TrsRowJob */
   /* grad_at is the index of the gradient for position 0 if source is NULL, and otherwise 0 */
   int64_t grad_at, grad_stride;
-  const float *scale; /* factors of the gradients, by key; NULL if all factors are 1 */
+  const float *scale; /* factors of the gradients, as in TrsRowJob */
   /* locations of the rows, by key; NULL if the table is not cached */
   const int32_t *location;
 } TrsTableRun;

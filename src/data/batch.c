@@ -23,11 +23,13 @@ static int by_sample(const void *a, const void *b)
   Sort the batch's samples into the order of the file, so that neighbouring samples are read
   together.
 */
-static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, const TrsBatch *batch)
+static void order_samples(const TrsBatchSpec *spec, const TrsShuffle *shuffle, TrsBatchScratch *scratch,
+                          const TrsBatch *batch)
 {
   for (int64_t i = 0; i < batch->batch; i++) {
     scratch->sample[i].place = i;
-    scratch->sample[i].sample = shuffle ? TrsShuffleAt(shuffle, batch->first + i) : batch->first + i;
+    scratch->sample[i].sample = shuffle ? TrsShuffleAt(shuffle, batch->first + i)
+                                        : batch->first + i - spec->before_dataset;
   }
   if (!shuffle) return;
   qsort(scratch->sample, (size_t)batch->batch, sizeof(*scratch->sample), by_sample);
@@ -215,7 +217,7 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
                         .lengths = scratch->file.lengths,
                         .offsets = scratch->offsets};
 
-  order_samples(shuffle, scratch, batch);
+  order_samples(spec, shuffle, scratch, batch);
   batch->bad_numbers = 0;
   if (read_runs(spec, scratch, batch->batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
   if (choose) take_labels(spec, batch->batch, scratch->labels, labels);
@@ -491,7 +493,7 @@ PetscErrorCode TrsBatchCheckIds(const TrsBatchSpec *spec, const TrsShuffle *shuf
 {
   const TrsOddities odd = {.ids = PETSC_TRUE};
 
-  order_samples(shuffle, scratch, batch);
+  order_samples(spec, shuffle, scratch, batch);
   batch->bad_ids = 0;
   return check_bags(spec, scratch, &batch->samples, odd, batch, bad_ids, fault);
 }

@@ -28,9 +28,14 @@ typedef struct {
   TrsSampleFeature *feature; /* [n] */
   /* [info->n_features] the first selected feature of each key, or -1 */
   int *first_of_key;
-  TrsBoundsCheckMode *mode;            /* [n] */
-  PetscBool has_twins;                 /* several features have the same key */
-  PetscBool is_shuffled;               /* true if each epoch has an order of its own */
+  TrsBoundsCheckMode *mode; /* [n] */
+  PetscBool has_twins;      /* several features have the same key */
+  PetscBool is_shuffled;    /* true if each epoch has an order of its own */
+  /*
+    Number of samples that are before the dataset's first sample in the order of the batches. It is
+    negative if the batches begin within the dataset.
+  */
+  int64_t before_dataset;
   PetscBool for_device;                /* true if a device assembles the batches */
   PetscBool with_weights, with_labels; /* with_weights is true if ids have weights */
   PetscBool with_sample_weights, with_group, with_time;

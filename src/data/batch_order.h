@@ -7,6 +7,10 @@
   drop_last, the last batch of the epoch may be smaller, with n samples. Each rank then has n/W
   samples of it, and the first n mod W ranks have one more (TrsBatchOrderShare). Epochs follow each
   other until all steps are done.
+
+  A stream is one epoch whose data grows. Until the stream ends, it has only whole global batches,
+  because the samples of a later file complete the last batch. Samples are counted from the
+  beginning of the stream. A reader may start at any sample of the stream.
 */
 #pragma once
 
@@ -19,6 +23,9 @@ typedef struct {
   int64_t batch_size; /* B, the number of samples per rank */
   int rank, size;
   PetscBool drop_last;
+  PetscBool is_stream, has_ended;
+  /* only for a stream: the first step that is read, and the number of samples before this step */
+  int64_t first_step, first_sample;
 } TrsBatchOrder;
 
 /* The samples of one step. */
@@ -40,7 +47,10 @@ static inline int64_t TrsBatchOrderShare(int64_t n, int size, int rank)
   return n / size * rank + (rank < more ? rank : more);
 }
 
-/* Return the number of steps in an epoch. It is 0 if drop_last leaves no batch. */
+/*
+  Return the number of steps in an epoch. It is 0 if drop_last leaves no batch. For a stream, it is
+  the number of steps after which the data that it has so far is used up.
+*/
 int64_t TrsBatchOrderStepsPerEpoch(const TrsBatchOrder *schedule);
 
 /* Describe a step of the whole training, counted from 0. An epoch must have at least one step. */

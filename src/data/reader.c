@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "data/reader.h"
 
-#include "core/c_locale.h"
-#include "core/clock.h"
-#include "core/trace.h"
-#include "data/batch.h"
-#include "data/batch_room.h"
 #include "data/id_map.h"
-#include "device/cpu_bind.h"
+#include "data/reader_impl.h"
 
 #include <inttypes.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,61 +56,6 @@ static const TrsOptionSpec reader_options[] = {
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP_OF_MODEL("Data", NULL, reader_options, NULL,
                                                                     "-data_dense,-data_label");
-
-/*
-  States of a slot: free, ready, and out, in this order. Between free and ready, a slot may need
-  more memory.
-*/
-typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
-
-typedef struct {
-  /* must be the first field, because the address of a batch is used as the address of its slot */
-  TrsBatch batch;
-  TrsBatchRoom room;
-  TrsBadIds *bad_ids; /* [n] */
-  TrsSlotState state;
-  int64_t next; /* the step whose batch the slot has or will have */
-  TrsFault fault;
-  PetscBool kept; /* the slot keeps its batch, which is repeated: -data_repeat_batches */
-} TrsSlot;
-
-/* A reader thread. If there are n threads, each reads every n-th batch. */
-typedef struct {
-  TrsReader reader;
-  int64_t first; /* first step of the thread */
-  pthread_t thread;
-  PetscBool running; /* the thread has been started */
-  /* Only the thread uses this memory, except while the main thread enlarges it. */
-  TrsBatchScratch scratch;
-} TrsReaderThread;
-
-struct TrsReaderImpl {
-  MPI_Comm comm;
-  TrsDeviceOps memory; /* a device whose alloc() returns host memory for batches */
-  TrsBatchOrder schedule;
-  int64_t steps, epochs; /* the values of -steps and -epochs, or -1 if not given */
-  PetscBool training, weighted, grouped;
-  PetscBool keeps; /* true if batches are repeated */
-  /* before the reader is set up, n_threads is 0 if it was not given */
-  int64_t seed, read_ahead, n_threads;
-  /* number of batches that are read once and then repeated; 0 if none */
-  int64_t n_repeated;
-  TrsBatchSpec spec;
-  int64_t start, total, max_batch;
-
-  TrsSlot *slots; /* [n_slots] step s is read into slot s % n_slots */
-  int64_t n_slots, next_out;
-  TrsBadIds *bad_ids;  /* [n] the repaired ids of each feature so far */
-  int64_t bad_numbers; /* number of bad numbers that were accepted so far */
-
-  TrsReaderThread *threads; /* [n_threads] thread s % n_threads reads step s */
-  PetscBool maps;           /* true if ids are mapped to rows */
-  /* protects the states and steps of the slots, the reader's row of the trace, and `stop` */
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  PetscBool stop;
-  TrsBatchScratch check; /* scratch of TrsReaderCheck(), created at the first use */
-};
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
 {
@@ -309,12 +247,43 @@ PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsReaderSetPart(TrsReader reader, int64_t first, int64_t n)
+{
+  PetscFunctionBegin;
+  PetscCheck(!reader->spec.is_shuffled, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a part is shuffled");
+  reader->schedule.num_samples = n;
+  reader->spec.before_dataset = -first;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderSetStream(TrsReader reader, int64_t step, int64_t first_sample,
+                                  int64_t before_dataset)
+{
+  PetscFunctionBegin;
+  PetscCheck(!reader->spec.is_shuffled && reader->n_repeated == 0 && reader->epochs <= 1, PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "a stream is shuffled or repeated");
+  reader->start = step;
+  reader->schedule.is_stream = PETSC_TRUE;
+  reader->schedule.first_step = step;
+  reader->schedule.first_sample = first_sample;
+  reader->schedule.num_samples = before_dataset + reader->spec.info->num_samples;
+  reader->spec.before_dataset = before_dataset;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsReaderAhead(TrsReader reader)
+{
+  return reader->n_slots;
+}
+
 PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch)
 {
   int64_t n = TrsBatchOrderStepsPerEpoch(&reader->schedule), steps;
 
   PetscFunctionBegin;
-  if (reader->epochs < 0 && reader->steps >= 0) {
+  if (reader->schedule.is_stream) {
+    steps = reader->steps >= 0 ? PetscMin(reader->steps, n) : n;
+  } else if (reader->epochs < 0 && reader->steps >= 0) {
     steps = reader->steps;
   } else {
     PetscCheck(!__builtin_mul_overflow(n, reader->epochs < 0 ? 1 : reader->epochs, &steps), PETSC_COMM_SELF,
@@ -338,118 +307,6 @@ int64_t TrsReaderBadNumbers(TrsReader reader)
   return reader->bad_numbers;
 }
 
-/* --- the threads --- */
-
-/*
-  Wait until the main thread has enlarged the memory for the batch's ids, both in the slot and in
-  this thread. The slot alone may already be large enough, because another thread's batch was large.
-  Returns false if this thread must stop.
-*/
-static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
-{
-  TrsReader reader = t->reader;
-  PetscBool go_on;
-
-  if (t->scratch.n_values <= PetscMin(s->room.n_values, t->scratch.most_values)) return PETSC_TRUE;
-  pthread_mutex_lock(&reader->lock);
-  s->state = TRS_SLOT_NEEDS_ROOM;
-  pthread_cond_broadcast(&reader->changed);
-  while (s->state == TRS_SLOT_NEEDS_ROOM && !reader->stop) pthread_cond_wait(&reader->changed, &reader->lock);
-  go_on = reader->stop ? PETSC_FALSE : PETSC_TRUE;
-  pthread_mutex_unlock(&reader->lock);
-  return go_on;
-}
-
-/*
-  Wait until the slot is free for this step. Several steps may wait for the same slot, which then
-  takes them in order.
-*/
-static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s, int64_t step)
-{
-  PetscBool go_on;
-
-  pthread_mutex_lock(&reader->lock);
-  while ((s->state != TRS_SLOT_FREE || s->next != step) && !reader->stop)
-    pthread_cond_wait(&reader->changed, &reader->lock);
-  go_on = reader->stop ? PETSC_FALSE : PETSC_TRUE;
-  pthread_mutex_unlock(&reader->lock);
-  return go_on;
-}
-
-/*
-  Mark a slot's batch as ready. Its reading began at start_s, which is negative for a batch that was
-  kept.
-*/
-static void set_ready(TrsReader reader, TrsSlot *s, double start_s)
-{
-  pthread_mutex_lock(&reader->lock);
-  if (start_s >= 0 && reader->training && TrsTraceWants(s->batch.step))
-    TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, s->batch.step, start_s, TrsClock(), -1);
-  s->state = TRS_SLOT_READY;
-  pthread_cond_broadcast(&reader->changed);
-  pthread_mutex_unlock(&reader->lock);
-}
-
-/*
-  Read a step's batch into the slot. An error is stored in the slot's fault. Returns false if this
-  thread must stop.
-*/
-static PetscBool read_step(TrsReaderThread *t, int64_t step, TrsShuffle *shuffle, TrsSlot *s)
-{
-  TrsReader reader = t->reader;
-  TrsBatchOrderStep at;
-
-  s->batch.step = step;
-  if (s->kept) return PETSC_TRUE;
-  TrsBatchOrderAt(&reader->schedule, reader->n_repeated ? step % reader->n_repeated : step, &at);
-  s->kept = reader->keeps;
-  s->batch.epoch = at.epoch;
-  s->batch.position = at.position;
-  s->batch.first = at.first;
-  s->batch.batch = at.batch;
-  s->batch.global_batch = at.global_batch;
-  if (reader->spec.is_shuffled)
-    TrsShuffleInit(shuffle, (uint64_t)reader->seed, at.epoch, reader->schedule.num_samples);
-  t->scratch.n_values = 0;
-  TrsBatchRoomUse(&reader->spec, &s->room, &t->scratch, &s->batch);
-  if (TrsBatchReadSamples(&reader->spec, reader->spec.is_shuffled ? shuffle : NULL, &t->scratch, &s->batch,
-                          &s->fault) != PETSC_SUCCESS)
-    return PETSC_TRUE;
-  if (!wait_for_room(t, s)) return PETSC_FALSE;
-  TrsBatchRoomUse(&reader->spec, &s->room, &t->scratch, &s->batch);
-  memset(s->bad_ids, 0, (size_t)reader->spec.n * sizeof(*s->bad_ids));
-  if (TrsBatchReadValues(&reader->spec, &t->scratch, &s->batch, s->bad_ids, &s->fault) == PETSC_SUCCESS &&
-      reader->maps && !reader->spec.for_device)
-    TrsBatchMapIds(&reader->spec, &s->batch);
-  return PETSC_TRUE;
-}
-
-static void *read_ahead(void *context)
-{
-  TrsReaderThread *t = context;
-  TrsReader reader = t->reader;
-  TrsShuffle shuffle;
-
-  TrsCpuHelps();
-  (void)TrsCLocale(); /* messages contain numbers, which need a decimal point */
-  for (int64_t step = t->first; step < reader->total; step += reader->n_threads) {
-    TrsSlot *s = &reader->slots[step % reader->n_slots];
-    PetscBool failed;
-    double start_s;
-
-    if (!wait_for_slot(reader, s, step)) break;
-    start_s = s->kept ? -1 : TrsClock();
-    if (!read_step(t, step, &shuffle, s)) break;
-    failed = (PetscBool)(s->fault.code != PETSC_SUCCESS);
-    /* after this call the slot may already have another step's batch */
-    set_ready(reader, s, start_s);
-    if (failed) break;
-  }
-  return NULL;
-}
-
-/* --- the main thread --- */
-
 static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values)
 {
   const TrsBatchSpec *spec = &reader->spec;
@@ -469,10 +326,10 @@ static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values
 */
 static void find_largest(TrsReader reader)
 {
-  TrsBatchOrderStep first;
+  TrsBatchOrderStep first = {.batch = reader->schedule.batch_size};
 
   /* the first step of an epoch has the largest batch */
-  TrsBatchOrderAt(&reader->schedule, 0, &first);
+  if (!reader->schedule.is_stream) TrsBatchOrderAt(&reader->schedule, 0, &first);
   reader->max_batch = first.batch > 0 ? first.batch : 1;
 }
 
@@ -511,7 +368,7 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscCheck(!spec->with_weights || spec->info->has_weights, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s has no dataset /sparse/weights, which weighted tables need", spec->info->path);
   PetscCall(TrsReaderSteps(reader, &reader->total, &per_epoch));
-  PetscCheck(per_epoch > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+  PetscCheck(per_epoch > 0 || reader->schedule.is_stream, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-drop_last leaves no batch: %s has %" PRId64 " samples, a global batch takes %" PRId64,
              spec->info->path, spec->info->num_samples, reader->schedule.batch_size * reader->schedule.size);
   find_largest(reader);
@@ -537,27 +394,6 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the threads. The main thread continues to receive all signals. */
-static PetscErrorCode start_threads(TrsReader reader)
-{
-  sigset_t all, before;
-  int status = 0;
-
-  PetscFunctionBegin;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int64_t i = 0; i < reader->n_threads && status == 0; i++) {
-    TrsReaderThread *t = &reader->threads[i];
-
-    status = pthread_create(&t->thread, NULL, read_ahead, t);
-    t->running = (PetscBool)(status == 0);
-  }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  PetscCheck(status == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "cannot start a thread of the reader: %s",
-             strerror(status));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsReaderSetUp(TrsReader reader)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_BATCHES);
@@ -565,7 +401,7 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader)
   PetscFunctionBegin;
   PetscCall(TrsAgree(reader->comm, set_up(reader)));
   (void)TrsMemoryFor(before);
-  PetscCall(TrsAgree(reader->comm, start_threads(reader)));
+  PetscCall(TrsAgree(reader->comm, TrsReaderThreadsStart(reader)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -674,30 +510,13 @@ PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode stop_threads(TrsReader reader)
-{
-  PetscFunctionBegin;
-  if (!reader->threads) PetscFunctionReturn(PETSC_SUCCESS);
-  pthread_mutex_lock(&reader->lock);
-  reader->stop = PETSC_TRUE;
-  pthread_cond_broadcast(&reader->changed);
-  pthread_mutex_unlock(&reader->lock);
-  for (int64_t i = 0; i < reader->n_threads; i++) {
-    TrsReaderThread *t = &reader->threads[i];
-
-    if (t->running) pthread_join(t->thread, NULL);
-    t->running = PETSC_FALSE;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsReaderDestroy(TrsReader *reader)
 {
   TrsReader r = *reader;
 
   PetscFunctionBegin;
   if (!r) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(stop_threads(r));
+  PetscCall(TrsReaderThreadsStop(r));
   for (int64_t i = 0; r->slots && i < r->n_slots; i++) {
     PetscCall(TrsBatchRoomFree(&r->memory, &r->slots[i].room, &r->slots[i].batch));
     PetscCall(PetscFree(r->slots[i].bad_ids));

@@ -179,6 +179,43 @@ PetscErrorCode TrsReaderSetBatch(TrsReader reader, int64_t samples);
 PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step);
 
 /*
+  Read only n samples of the dataset, from sample `first` on, as if the dataset had no others. Must
+  be called after TrsReaderSetDataset(), and before TrsReaderSetUp(). Not collective.
+*/
+PetscErrorCode TrsReaderSetPart(TrsReader reader, int64_t first, int64_t n);
+
+/*
+  Read a stream: a dataset that grows while it is read (TrsReaderAppend()). As with
+  TrsReaderSetStart(), the reader starts at this step. The step's first sample is sample
+  `first_sample` of the stream, counted from 0. The dataset's first sample is sample
+  `before_dataset` of the stream. The samples must not be shuffled or repeated, and there is one
+  epoch. Must be called before TrsReaderSetUp(). Not collective.
+*/
+PetscErrorCode TrsReaderSetStream(TrsReader reader, int64_t step, int64_t first_sample,
+                                  int64_t before_dataset);
+
+/*
+  TrsReaderAppend - Append a dataset to the stream's dataset with TrsDatasetAppend(). The threads
+    pause while the dataset changes. Files whose samples have all been read are closed.
+
+  Not collective, but all ranks must call it between the same two steps. Errors: those of
+  TrsDatasetAppend(); the reader is then unchanged
+*/
+PetscErrorCode TrsReaderAppend(TrsReader reader, TrsDataset *more);
+
+/*
+  End the stream: the last samples make a smaller batch, unless -drop_last leaves them out. Not
+  collective, but all ranks must call it between the same two steps.
+*/
+PetscErrorCode TrsReaderEndStream(TrsReader reader);
+
+/*
+  Return the number of batches that the reader and a pipeline may hold. If fewer batches are left, a
+  pipeline may run dry.
+*/
+int64_t TrsReaderAhead(TrsReader reader);
+
+/*
   Allocate the memory and start the threads. Collective. Errors (agreed): OPTION if -drop_last
   leaves no batch, DATA if /labels or /sparse/weights is missing, MEMORY.
 */
@@ -187,7 +224,8 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader);
 /*
   Return the number of steps of the whole run and of one epoch. The run's steps are counted from 0,
   also if the reader starts at a later step. The dataset must be set, but TrsReaderSetUp() is not
-  necessary.
+  necessary. For a stream, both count the steps for which the stream has samples so far, and the
+  total is at most -steps.
 */
 PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epoch);
 
@@ -199,7 +237,8 @@ PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epo
   Not collective: an error is returned only on the rank where it occurs. In the pipeline, the ranks
   agree on the error at the end of the step.
 
-  Out:    batch  NULL after the last step, which all ranks have at the same time
+  Out:    batch  NULL after the last step, which all ranks have at the same time. For a stream, also
+                 NULL if the next batch is not complete yet
   Errors: DATA, for example for NaN in dense or for an id out of range under mode fatal (with
           feature, sample and id); IO
 */

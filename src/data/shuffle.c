@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "data/shuffle.h"
 
-#include "core/random.h"
+#include "core/random/random.h"
 
 void TrsShuffleInit(TrsShuffle *shuffle, uint64_t seed, int64_t epoch, int64_t n)
 {

@@ -28,10 +28,11 @@ PetscErrorCode TrsDeviceCheck(const TrsDeviceOps *ops)
   PetscFunctionBegin;
   PetscCall(
       TrsFunctionTableCheck("-device", ops->name, entries, (int)(sizeof(entries) / sizeof(entries[0]))));
-  PetscCheck(!ops->timed_event_create == !ops->clock_align && !ops->clock_align == !ops->timed_event_read,
+  PetscCheck(!ops->timed_event_create == !ops->clock_align && !ops->clock_align == !ops->timed_event_read &&
+                 !ops->clock_align == !ops->timed_event_took,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "-device %s: it has some of timed_event_create, clock_align and timed_event_read, which belong "
-             "together",
+             "-device %s: it has some of timed_event_create, clock_align, timed_event_read and "
+             "timed_event_took, which belong together",
              ops->name);
   PetscCheck(!ops->capture_start == !ops->capture_end && !ops->capture_start == !ops->graph_launch &&
                  !ops->capture_start == !ops->graph_destroy && !ops->capture_start == !ops->releases,

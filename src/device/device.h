@@ -86,13 +86,15 @@ typedef struct {
     clock_align() compares the clocks of host and device. It must be called after the events are
     created and before they are recorded. A timed event is recorded and destroyed like other events.
     timed_event_read() sets `known` to PETSC_FALSE if `wait` is PETSC_FALSE and the event has not
-    happened yet. A device has either all three functions or none (NULL, if the work of a call is
-    done when the call returns).
+    happened yet. timed_event_took() waits for the end, and returns the seconds between two events
+    of a stream. A device has either all four functions or none (NULL, if the work of a call is done
+    when the call returns).
   */
   PetscErrorCode (*timed_event_create)(TrsEvent *event);
   /* the host waits about 0.1 ms, on a separate idle stream */
   PetscErrorCode (*clock_align)(void);
   PetscErrorCode (*timed_event_read)(TrsEvent event, PetscBool wait, PetscBool *known, double *time_s);
+  PetscErrorCode (*timed_event_took)(TrsEvent begin, TrsEvent end, double *seconds);
 
   /*
     Functions for graphs. Operations that are started on a stream between capture_start() and
@@ -101,6 +103,8 @@ typedef struct {
     memory when it runs. Between the two calls, this thread may only start copies, sets and kernels
     on the stream. It must not allocate, release, wait, or use an event or another stream. If there
     was no operation, the graph is NULL; graph_launch() and graph_destroy() accept NULL.
+    capture_end(stream, NULL) drops the operations, and succeeds even if the capture has failed. The
+    stream is then as before the capture.
 
     releases() counts how often memory was released. If the count has changed since a graph was
     captured, the graph may have addresses of released memory, and must be destroyed. A device has

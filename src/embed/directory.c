@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "embed/directory.h"
 
+#include "core/buffer.h"
+
 TrsIdBuckets TrsDirectoryBuckets(const TrsTableConfig *table)
 {
   const int64_t n = TrsTableBuckets(table), range = table->zch.range;
@@ -59,4 +61,35 @@ void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, PetscBool an
     counts->unknown += directory->unknown;
     counts->dropped += directory->dropped;
   }
+}
+
+PetscErrorCode TrsDirectoryChangeRows(const TrsDirectory *d, const TrsDirectoryChange *change,
+                                      const int64_t *used)
+{
+  int64_t *row, end;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(change->n, sizeof(*row), &row));
+  for (int64_t b = 0, i = 0; b < d->n; b++, i = end) {
+    const int64_t first = b * d->rule.rows;
+    TrsDirectoryChange of_bucket = *change;
+
+    for (end = i; end < change->n && change->row[end] < first + d->rule.rows; end++)
+      row[end] = change->row[end] - first;
+    of_bucket.n = end - i;
+    of_bucket.row = row + i;
+    if (change->id) of_bucket.id = change->id + i;
+    if (change->held) of_bucket.held = change->held + i;
+    of_bucket.used = used ? used[b] : -1;
+    PetscCall(d->ops->change(d->bucket[b], &of_bucket));
+  }
+  PetscCall(TrsFree(&row));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDirectoryCopy(const TrsDirectory *d, const TrsDirectory *to)
+{
+  PetscFunctionBegin;
+  for (int64_t b = 0; b < d->n; b++) PetscCall(d->ops->copy(d->bucket[b], to->bucket[b]));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

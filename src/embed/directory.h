@@ -64,6 +64,7 @@ typedef struct {
   void *state;   /* of ops, for checkpoints; NULL at first. ops->destroy_state frees it */
   /* of training batches, as in TrsDirectoryCounts */
   int64_t lookups, unknown, dropped;
+  PetscBool moved; /* true: ids have other rows than in the checkpoint that was read */
 } TrsDirectory;
 
 /* A fault in the state of a bucket from a checkpoint. what is NULL if there is none. */
@@ -79,6 +80,19 @@ static inline void TrsDirectoryFaultNote(TrsDirectoryFault *fault, PetscBool wro
   if (wrong && !fault->what) *fault = (TrsDirectoryFault){tensor, what};
 }
 
+/*
+  New ids of some rows of a bucket. These rows lose the ids that they had, and an id of the list
+  loses any other row.
+*/
+typedef struct {
+  int64_t n;
+  const int64_t *row;  /* [n] of the bucket */
+  const int64_t *id;   /* [n] */
+  const uint8_t *held; /* [n] 0: the row has no id now */
+  int64_t used;        /* rows in use from now on, at least as many as before; -1: unchanged */
+  int64_t batches;     /* training batches since the bucket's present state */
+} TrsDirectoryChange;
+
 struct TrsDirectoryOps {
   const char *name; /* the folder of its tensors in a checkpoint */
   /* Initially a bucket is empty. rows Z is at least 2. */
@@ -92,11 +106,12 @@ struct TrsDirectoryOps {
   */
   PetscErrorCode (*begin)(void *bucket, int64_t n, const int64_t *ids, TrsGivenRows *given);
   /*
-    Several threads may call find for pieces of the ids. rows: of the bucket, 0 .. Z - 1. Returns
-    the number of ids that have a row.
+    Several threads may call find for pieces of the ids, which begin at number `place` of them.
+    rows: of the bucket, 0 .. Z - 1. Returns the number of ids that have a row.
   */
-  int64_t (*find)(void *bucket, PetscBool training, int64_t n, const int64_t *ids, int64_t *rows);
-  /* Adds the number of ids that get a row to *n_known. */
+  int64_t (*find)(void *bucket, PetscBool training, int64_t place, int64_t n, const int64_t *ids,
+                  int64_t *rows);
+  /* Called if ids have no row. Adds the number of ids that get one to *n_known. */
   PetscErrorCode (*end)(void *bucket, int64_t n, const int64_t *ids, int64_t *rows, int64_t *n_known,
                         TrsGivenRows *given);
   /*
@@ -104,8 +119,19 @@ struct TrsDirectoryOps {
     zeros there. Only `row` of a TrsGivenRow is set. NULL if there are no such rows.
   */
   PetscErrorCode (*gaps)(void *bucket, TrsGivenRows *gaps);
+  /* Return the number of rows in use, which begin with row 0. The other rows have no ids. */
+  int64_t (*in_use)(void *bucket);
+  /* Return the id of a row in use. If the row has no id, return 0 and set *held to 0, else to 1. */
+  int64_t (*id_of)(void *bucket, int64_t row, uint8_t *held);
   /* The row of ids that have none, 0 or Z - 1. */
   int64_t (*unknown_row)(int64_t rows);
+  /*
+    For lookups only: change the ids of rows, and make an empty bucket equal to another one. The
+    bucket must not be trained afterwards, because numbers that only training uses are not kept.
+    Errors: MEMORY
+  */
+  PetscErrorCode (*change)(void *bucket, const TrsDirectoryChange *change);
+  PetscErrorCode (*copy)(const void *bucket, void *to);
   /* anew: from now on, youngest covers only ids that lose their rows later. */
   void (*count)(void *bucket, PetscBool anew, TrsDirectoryCounts *counts);
   /* As the functions of TrsPlacementOps with these names (placement.h). */
@@ -131,6 +157,17 @@ static inline TrsDirectory *TrsDirectoryOf(const TrsEmbeddingShards *shards, int
   first columns. Returns the shard's number, or -1.
 */
 int TrsDirectoryFind(const TrsEmbeddingShards *shards, int table, int64_t b, PetscBool column0);
+
+/*
+  Change the ids of rows of a directory that has the whole table: change->row [n] are rows of the
+  table, ascending, and used [buckets] is NULL if the numbers of rows in use are unchanged. Lookups
+  must not run meanwhile. For lookups only, as ops->change. Errors: MEMORY
+*/
+PetscErrorCode TrsDirectoryChangeRows(const TrsDirectory *directory, const TrsDirectoryChange *change,
+                                      const int64_t *used);
+
+/* Make the empty buckets of `to` equal to those of `directory`, for lookups only. Errors: MEMORY */
+PetscErrorCode TrsDirectoryCopy(const TrsDirectory *directory, const TrsDirectory *to);
 
 /*
   Add the numbers of all buckets of a table that this rank has with the table's first columns. anew:

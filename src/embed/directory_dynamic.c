@@ -91,8 +91,10 @@ static PetscErrorCode begin(void *bucket, int64_t n, const int64_t *ids, TrsGive
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int64_t find_rows(void *bucket, PetscBool training, int64_t n, const int64_t *ids, int64_t *rows)
+static int64_t find_rows(void *bucket, PetscBool training, int64_t place, int64_t n, const int64_t *ids,
+                         int64_t *rows)
 {
+  (void)place;
   return TrsDynamicFind((TrsDynamic)bucket, training, n, ids, rows);
 }
 
@@ -111,6 +113,23 @@ static PetscErrorCode gaps(void *bucket, TrsGivenRows *rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static int64_t in_use(void *bucket)
+{
+  int64_t number[TRS_DYNAMIC_NUMBERS];
+
+  TrsDynamicNumbers((TrsDynamic)bucket, number);
+  return number[TRS_DYNAMIC_USED];
+}
+
+static int64_t id_of(void *bucket, int64_t row, uint8_t *held)
+{
+  TrsDynamicRow found;
+
+  TrsDynamicRows((TrsDynamic)bucket, row, 1, &found);
+  *held = found.last > 0;
+  return *held ? found.id : 0;
+}
+
 static int64_t unknown_row(int64_t rows)
 {
   (void)rows;
@@ -120,6 +139,20 @@ static int64_t unknown_row(int64_t rows)
 static void count(void *bucket, PetscBool anew, TrsDirectoryCounts *counts)
 {
   *counts = TrsDynamicCount((TrsDynamic)bucket, anew);
+}
+
+static PetscErrorCode change_rows(void *bucket, const TrsDirectoryChange *change)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsDynamicChange((TrsDynamic)bucket, change));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_bucket(const void *bucket, void *to)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsDynamicCopy((const struct TrsDynamicImpl *)bucket, (TrsDynamic)to));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- writing checkpoints --- */
@@ -430,6 +463,7 @@ static PetscErrorCode place_ids(const TrsDynamicStates *s, TrsDirectory *d, int6
     for (int64_t i = 0; i < ids->n; i++) ids->place[i] = ids->from[i] - first;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
+  d->moved = PETSC_TRUE;
   d->dropped += ids->n - n;
   if (n < ids->n) PetscCall(keep_best(&config->dynamic, n, ids));
   for (int64_t i = 0; i < n; i++) ids->place[i] = i + 1;
@@ -654,7 +688,11 @@ const TrsDirectoryOps trs_directory_dynamic = {
     .find = find_rows,
     .end = end,
     .gaps = gaps,
+    .in_use = in_use,
+    .id_of = id_of,
     .unknown_row = unknown_row,
+    .change = change_rows,
+    .copy = copy_bucket,
     .count = count,
     .add_state = add_state,
     .state_was_read = state_was_read,

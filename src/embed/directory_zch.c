@@ -72,18 +72,46 @@ static PetscErrorCode destroy(void **bucket)
 static PetscErrorCode begin(void *bucket, int64_t n, const int64_t *ids, TrsGivenRows *given)
 {
   TrsZch zch = (TrsZch)bucket;
+  int64_t *rows;
 
   PetscFunctionBegin;
-  TrsZchBegin(zch, n);
-  PetscCall(TrsZchLearn(zch, n, ids));
+  PetscCall(TrsZchBegin(zch, n));
+  given->n = 0;
+  if (!TrsZchIsDue(zch)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsAlloc(n, sizeof(*rows), &rows));
+  (void)TrsZchFind(zch, PETSC_TRUE, 0, n, ids, rows);
+  PetscCall(TrsZchEnd(zch, ids, rows));
+  PetscCall(TrsFree(&rows));
   PetscCall(TrsZchEvict(zch, given));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int64_t find_rows(void *bucket, PetscBool training, int64_t n, const int64_t *ids, int64_t *rows)
+static int64_t find_rows(void *bucket, PetscBool training, int64_t place, int64_t n, const int64_t *ids,
+                         int64_t *rows)
 {
-  (void)training;
-  return TrsZchFind((TrsZch)bucket, n, ids, rows);
+  return TrsZchFind((TrsZch)bucket, training, place, n, ids, rows);
+}
+
+static PetscErrorCode end(void *bucket, int64_t n, const int64_t *ids, int64_t *rows,
+                          int64_t *n_known, /* NOLINT(readability-non-const-parameter): a slot */
+                          TrsGivenRows *given)
+{
+  PetscFunctionBegin;
+  (void)n;
+  (void)n_known;
+  given->n = 0;
+  PetscCall(TrsZchEnd((TrsZch)bucket, ids, rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int64_t in_use(void *bucket)
+{
+  return TrsZchRows((TrsZch)bucket);
+}
+
+static int64_t id_of(void *bucket, int64_t row, uint8_t *held)
+{
+  return TrsZchIdOf((TrsZch)bucket, row, held);
 }
 
 static int64_t unknown_row(int64_t rows)
@@ -94,6 +122,20 @@ static int64_t unknown_row(int64_t rows)
 static void count(void *bucket, PetscBool anew, TrsDirectoryCounts *counts)
 {
   *counts = TrsZchCount((TrsZch)bucket, anew);
+}
+
+static PetscErrorCode change_rows(void *bucket, const TrsDirectoryChange *change)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsZchChange((TrsZch)bucket, change));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode copy_bucket(const void *bucket, void *to)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsZchCopy((const struct TrsZchImpl *)bucket, (TrsZch)to));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- checkpoints --- */
@@ -430,7 +472,12 @@ const TrsDirectoryOps trs_directory_zch = {
     .destroy_state = destroy_state,
     .begin = begin,
     .find = find_rows,
+    .end = end,
+    .in_use = in_use,
+    .id_of = id_of,
     .unknown_row = unknown_row,
+    .change = change_rows,
+    .copy = copy_bucket,
     .count = count,
     .add_state = add_state,
     .state_was_read = state_was_read,

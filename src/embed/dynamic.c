@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
-  Entries are in the order of rows, and an index of open addressing finds an id's row. The index
-  consists of segments, which grow at different loads, so that the bucket never waits until all of
-  it has been built anew.
-*/
+/* Entries are in the order of rows. A TrsRowIndex finds an id's row. */
 #include "embed/dynamic.h"
 
 #include "core/buffer.h"
 #include "core/radix.h"
+#include "embed/row_index.h"
 
 #include <string.h>
 
 enum {
-  TRS_DYNAMIC_AHEAD = 64,      /* ids whose cells are fetched together */
-  TRS_DYNAMIC_SEGMENTS = 64,   /* of the index of a large bucket; a small bucket has one */
-  TRS_DYNAMIC_SMALL = 1 << 14, /* rows of the largest small bucket */
   TRS_DYNAMIC_FIRST_CELLS = 16,
   TRS_DYNAMIC_PORTION = 64,       /* an eviction frees at least 1 of this many rows */
   TRS_DYNAMIC_SKETCH_ROWS = 4,    /* counters of an id */
@@ -30,22 +24,14 @@ typedef struct {
   uint32_t count; /* occurrences, at most UINT32_MAX */
 } TrsDynamicEntry;
 
-/* A segment of the index. */
-typedef struct {
-  uint32_t *cell; /* [n] the row of an id and its tag; 0: a free cell, because row 0 has no id */
-  int64_t n, held;
-} TrsDynamicSegment;
-
 struct TrsDynamicImpl {
   TrsDynamicRule rule;
   uint64_t key;
-  int64_t rows;      /* Z */
-  uint32_t row_mask; /* the bits of a cell that hold a row */
+  int64_t rows; /* Z */
   uint32_t time;
   int64_t used;           /* rows in use: 0 .. used - 1 */
   TrsDynamicEntry *entry; /* [Z] */
-  uint64_t n_segments;
-  TrsDynamicSegment *segment; /* [n_segments] */
+  TrsRowIndex index;
   uint64_t *free;             /* [Z / 64 + 1] bits of rows below `used` that have no id */
   int64_t n_free, first_free; /* no row below the word first_free is free */
   uint32_t full_at;           /* the last time at which no row could be had */
@@ -70,19 +56,13 @@ PetscErrorCode TrsDynamicCreate(const TrsDynamicRule *rule, uint64_t key, int64_
   b->rule = *rule;
   b->key = key;
   b->rows = rows;
-  b->n_segments = rows > TRS_DYNAMIC_SMALL ? TRS_DYNAMIC_SEGMENTS : 1;
-  while (b->row_mask < rows - 1) b->row_mask = 2 * b->row_mask + 1;
   b->used = 1;
   b->width = TRS_DYNAMIC_SKETCH_LEAST;
   while (b->width < rule->candidates) b->width *= 2;
   b->counts = (TrsDirectoryCounts){.rows = rows - 1, .youngest = -1};
   PetscCall(TrsAlloc(rows, sizeof(*b->entry), &b->entry));
   PetscCall(TrsAlloc(rows / TRS_DYNAMIC_WORD + 1, sizeof(*b->free), &b->free));
-  PetscCall(PetscCalloc1((size_t)b->n_segments, &b->segment));
-  for (uint64_t s = 0; s < b->n_segments; s++) {
-    b->segment[s].n = TRS_DYNAMIC_FIRST_CELLS;
-    PetscCall(TrsAlloc(b->segment[s].n, sizeof(uint32_t), &b->segment[s].cell));
-  }
+  PetscCall(TrsRowIndexCreate(rows, &b->entry[0].id, sizeof(*b->entry), &b->index));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -92,8 +72,7 @@ PetscErrorCode TrsDynamicDestroy(TrsDynamic *bucket)
 
   PetscFunctionBegin;
   if (!b) PetscFunctionReturn(PETSC_SUCCESS);
-  for (uint64_t s = 0; b->segment && s < b->n_segments; s++) PetscCall(TrsFree(&b->segment[s].cell));
-  PetscCall(PetscFree(b->segment));
+  PetscCall(TrsRowIndexDestroy(&b->index));
   PetscCall(TrsFree(&b->entry));
   PetscCall(TrsFree(&b->free));
   PetscCall(TrsFree(&b->candidate));
@@ -106,125 +85,13 @@ PetscErrorCode TrsDynamicDestroy(TrsDynamic *bucket)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- the index --- */
-
-static inline uint64_t hash_of(int64_t id)
-{
-  return TrsMix((uint64_t)id);
-}
-
-static inline TrsDynamicSegment *segment_of(TrsDynamic b, uint64_t hash)
-{
-  return &b->segment[(hash >> 32) * b->n_segments >> 32];
-}
-
-/* The cell, of n, where the search for an id begins. */
-static inline int64_t home_of(uint64_t hash, int64_t n)
-{
-  return (int64_t)((hash & UINT32_MAX) * (uint64_t)n >> 32);
-}
-
-static inline int64_t next_cell(int64_t cell, int64_t n)
-{
-  return cell + 1 == n ? 0 : cell + 1;
-}
-
-/*
-  The high bits of the cell of an id. They tell most other ids apart without a look at their
-  entries.
-*/
-static inline uint32_t tag_of(const struct TrsDynamicImpl *b, uint64_t hash)
-{
-  return (uint32_t)(hash >> 26) & ~b->row_mask;
-}
-
-/* Find the first cell from `cell` on that is free or has the tag. */
-static inline int64_t find_tag(const struct TrsDynamicImpl *b, const TrsDynamicSegment *s, int64_t cell,
-                               uint32_t tag)
-{
-  while (s->cell[cell] && (s->cell[cell] & ~b->row_mask) != tag) cell = next_cell(cell, s->n);
-  return cell;
-}
-
-/* Find an id's row, from a cell of find_tag() on; 0 if it has none. */
-static inline int64_t find_from(const struct TrsDynamicImpl *b, const TrsDynamicSegment *s, int64_t cell,
-                                uint32_t tag, int64_t id)
-{
-  for (; s->cell[cell]; cell = find_tag(b, s, next_cell(cell, s->n), tag)) {
-    const int64_t row = s->cell[cell] & b->row_mask;
-
-    if (b->entry[row].id == id) return row;
-  }
-  return 0;
-}
-
+/* Find an id's row; 0 if it has none. */
 static int64_t find(TrsDynamic b, int64_t id)
 {
-  const uint64_t hash = hash_of(id);
-  const uint32_t tag = tag_of(b, hash);
-  const TrsDynamicSegment *s = segment_of(b, hash);
+  int64_t row;
 
-  return find_from(b, s, find_tag(b, s, home_of(hash, s->n), tag), tag, id);
-}
-
-static void insert_into(const struct TrsDynamicImpl *b, const TrsDynamicSegment *s, int64_t row)
-{
-  const uint64_t hash = hash_of(b->entry[row].id);
-  int64_t cell = home_of(hash, s->n);
-
-  while (s->cell[cell]) cell = next_cell(cell, s->n);
-  s->cell[cell] = (uint32_t)row | tag_of(b, hash);
-}
-
-/* Make room for an id more. Segment s grows when 64 to 76 of 100 cells are taken. */
-static PetscErrorCode grow(TrsDynamic b, TrsDynamicSegment *s)
-{
-  const double limit = 0.64 + 0.12 * (double)(s - b->segment) / TRS_DYNAMIC_SEGMENTS;
-  TrsDynamicSegment larger = {.n = s->n + s->n / 4, .held = s->held};
-
-  PetscFunctionBegin;
-  if ((double)(s->held + 1) < limit * (double)s->n) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsAlloc(larger.n, sizeof(*larger.cell), &larger.cell));
-  for (int64_t i = 0; i < s->n; i++)
-    if (s->cell[i]) insert_into(b, &larger, s->cell[i] & b->row_mask);
-  PetscCall(TrsFree(&s->cell));
-  *s = larger;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The index must not have the row's id. */
-static PetscErrorCode insert(TrsDynamic b, int64_t row)
-{
-  TrsDynamicSegment *s = segment_of(b, hash_of(b->entry[row].id));
-
-  PetscFunctionBegin;
-  PetscCall(grow(b, s));
-  insert_into(b, s, row);
-  s->held++;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Does a search that begins at `home` reach `cell` without passing `hole`, a cell before it? */
-static PetscBool stays(int64_t hole, int64_t home, int64_t cell)
-{
-  return hole < cell ? (PetscBool)(hole < home && home <= cell) : (PetscBool)(hole < home || home <= cell);
-}
-
-/* Remove the row's id. Cells behind it move up where a search would end too early. */
-static void erase(TrsDynamic b, int64_t row)
-{
-  const uint64_t hash = hash_of(b->entry[row].id);
-  TrsDynamicSegment *s = segment_of(b, hash);
-  int64_t hole = home_of(hash, s->n), cell;
-
-  while ((s->cell[hole] & b->row_mask) != row) hole = next_cell(hole, s->n);
-  for (cell = next_cell(hole, s->n); s->cell[cell]; cell = next_cell(cell, s->n)) {
-    if (stays(hole, home_of(hash_of(b->entry[s->cell[cell] & b->row_mask].id), s->n), cell)) continue;
-    s->cell[hole] = s->cell[cell];
-    hole = cell;
-  }
-  s->cell[hole] = 0;
-  s->held--;
+  TrsRowIndexFind(&b->index, 1, &id, &row);
+  return PetscMax(row, 0);
 }
 
 /* --- rows --- */
@@ -235,12 +102,18 @@ static inline PetscBool is_old(const struct TrsDynamicImpl *b, uint32_t last)
 }
 
 /* Note that a row in use has no id. */
-static PetscErrorCode note_gap(TrsDynamic b, int64_t row)
+static void add_free(TrsDynamic b, int64_t row)
 {
-  PetscFunctionBegin;
   b->free[row / TRS_DYNAMIC_WORD] |= UINT64_C(1) << row % TRS_DYNAMIC_WORD;
   b->first_free = PetscMin(b->first_free, row / TRS_DYNAMIC_WORD);
   b->n_free++;
+}
+
+/* Note that a row in use has lost its id. */
+static PetscErrorCode note_gap(TrsDynamic b, int64_t row)
+{
+  PetscFunctionBegin;
+  add_free(b, row);
   PetscCall(TrsBufferReserve(&b->released, (b->n_released + 1) * (int64_t)sizeof(row), PETSC_TRUE));
   ((int64_t *)b->released.data)[b->n_released++] = row;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -252,7 +125,7 @@ static PetscErrorCode release(TrsDynamic b, int64_t row)
   const int64_t age = (int64_t)b->time - b->entry[row].last;
 
   PetscFunctionBegin;
-  erase(b, row);
+  TrsRowIndexErase(&b->index, row);
   b->entry[row] = (TrsDynamicEntry){.last = 0};
   PetscCall(note_gap(b, row));
   b->counts.held--;
@@ -331,9 +204,9 @@ static PetscErrorCode take_row(TrsDynamic b, int64_t *row)
 
 static TrsDynamicEntry *cell_of(TrsDynamicEntry *table, int64_t n, int64_t id)
 {
-  int64_t cell = home_of(hash_of(id), n);
+  int64_t cell = TrsRowIndexHome(TrsRowIndexHash(id), n);
 
-  while (table[cell].last && table[cell].id != id) cell = next_cell(cell, n);
+  while (table[cell].last && table[cell].id != id) cell = TrsRowIndexNext(cell, n);
   return &table[cell];
 }
 
@@ -360,9 +233,10 @@ static void forget_candidate(TrsDynamic b, TrsDynamicEntry *candidate)
 {
   int64_t hole = candidate - b->candidate;
 
-  for (int64_t cell = next_cell(hole, b->n_cells); b->candidate[cell].last;
-       cell = next_cell(cell, b->n_cells)) {
-    if (stays(hole, home_of(hash_of(b->candidate[cell].id), b->n_cells), cell)) continue;
+  for (int64_t cell = TrsRowIndexNext(hole, b->n_cells); b->candidate[cell].last;
+       cell = TrsRowIndexNext(cell, b->n_cells)) {
+    if (TrsRowIndexStays(hole, TrsRowIndexHome(TrsRowIndexHash(b->candidate[cell].id), b->n_cells), cell))
+      continue;
     b->candidate[hole] = b->candidate[cell];
     hole = cell;
   }
@@ -458,31 +332,18 @@ static inline void note(const struct TrsDynamicImpl *b, TrsDynamicEntry *entry)
 
 int64_t TrsDynamicFind(TrsDynamic b, PetscBool training, int64_t n, const int64_t *ids, int64_t *rows)
 {
-  const TrsDynamicSegment *segment[TRS_DYNAMIC_AHEAD];
-  int64_t cell[TRS_DYNAMIC_AHEAD], n_found = 0;
-  uint32_t tag[TRS_DYNAMIC_AHEAD];
+  int64_t n_found = 0;
 
-  for (int64_t first = 0; first < n; first += TRS_DYNAMIC_AHEAD) {
-    const int64_t m = PetscMin((int64_t)TRS_DYNAMIC_AHEAD, n - first);
+  for (int64_t first = 0; first < n; first += TRS_ROW_INDEX_AHEAD) {
+    const int64_t m = PetscMin((int64_t)TRS_ROW_INDEX_AHEAD, n - first);
 
-    for (int64_t i = 0; i < m; i++) {
-      const uint64_t hash = hash_of(ids[first + i]);
-
-      segment[i] = segment_of(b, hash);
-      tag[i] = tag_of(b, hash);
-      cell[i] = home_of(hash, segment[i]->n);
-      __builtin_prefetch(&segment[i]->cell[cell[i]]);
-    }
-    for (int64_t i = 0; i < m; i++) {
-      cell[i] = find_tag(b, segment[i], cell[i], tag[i]);
-      __builtin_prefetch(&b->entry[segment[i]->cell[cell[i]] & b->row_mask]);
-    }
-    for (int64_t i = 0; i < m; i++) {
-      int64_t row = find_from(b, segment[i], cell[i], tag[i], ids[first + i]);
+    TrsRowIndexFind(&b->index, m, ids + first, rows + first);
+    for (int64_t i = first; i < first + m; i++) {
+      int64_t row = PetscMax(rows[i], 0);
 
       if (row && is_old(b, __atomic_load_n(&b->entry[row].last, __ATOMIC_RELAXED))) row = 0;
       if (row && training) note(b, &b->entry[row]);
-      rows[first + i] = row;
+      rows[i] = row;
       n_found += row > 0;
     }
   }
@@ -501,7 +362,7 @@ static PetscErrorCode give(TrsDynamic b, int64_t id, int64_t *n_given, int64_t *
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   b->entry[*row] = (TrsDynamicEntry){.id = id, .last = b->time, .count = 1};
-  PetscCall(insert(b, *row));
+  PetscCall(TrsRowIndexInsert(&b->index, *row));
   b->counts.held++;
   b->counts.given++;
   PetscCall(TrsBufferReserve(&b->given, (*n_given + 1) * (int64_t)sizeof(*given), PETSC_TRUE));
@@ -571,12 +432,60 @@ TrsDirectoryCounts TrsDynamicCount(TrsDynamic b, PetscBool anew)
 {
   TrsDirectoryCounts counts = b->counts;
 
-  counts.bytes = b->used * (int64_t)sizeof(*b->entry) + b->used / 8 +
+  counts.bytes = TrsRowIndexBytes(&b->index) + b->used * (int64_t)sizeof(*b->entry) + b->used / 8 +
                  b->n_cells * (int64_t)sizeof(*b->candidate);
   if (b->sketch) counts.bytes += TRS_DYNAMIC_SKETCH_ROWS * b->width;
-  for (uint64_t s = 0; s < b->n_segments; s++) counts.bytes += b->segment[s].n * (int64_t)sizeof(uint32_t);
   if (anew) b->counts.youngest = -1;
   return counts;
+}
+
+/* --- changes from elsewhere, for lookups only --- */
+
+/* Take the row from its id, if it has one. */
+static void empty_row(TrsDynamic b, int64_t row)
+{
+  if (!b->entry[row].last) return;
+  TrsRowIndexErase(&b->index, row);
+  b->entry[row] = (TrsDynamicEntry){.last = 0};
+  add_free(b, row);
+  b->counts.held--;
+}
+
+PetscErrorCode TrsDynamicChange(TrsDynamic b, const TrsDirectoryChange *change)
+{
+  const int64_t time = PetscMin(PetscMax(b->time + change->batches, 1), (int64_t)UINT32_MAX - 1);
+
+  PetscFunctionBegin;
+  b->time = (uint32_t)time;
+  for (; b->used < change->used; b->used++) add_free(b, b->used);
+  for (int64_t i = 0; i < change->n; i++) empty_row(b, change->row[i]);
+  for (int64_t i = 0; i < change->n; i++) {
+    const int64_t row = change->row[i];
+
+    if (!change->held[i]) continue;
+    empty_row(b, find(b, change->id[i]));
+    b->free[row / TRS_DYNAMIC_WORD] &= ~(UINT64_C(1) << row % TRS_DYNAMIC_WORD);
+    b->n_free--;
+    b->entry[row] = (TrsDynamicEntry){.id = change->id[i], .last = b->time, .count = 1};
+    PetscCall(TrsRowIndexInsert(&b->index, row));
+    b->counts.held++;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDynamicCopy(const struct TrsDynamicImpl *b, TrsDynamic to)
+{
+  PetscFunctionBegin;
+  to->time = b->time;
+  to->used = b->used;
+  to->n_free = b->n_free;
+  to->first_free = b->first_free;
+  to->counts = b->counts;
+  memcpy(to->free, b->free, (size_t)(b->rows / TRS_DYNAMIC_WORD + 1) * sizeof(*b->free));
+  memcpy(to->entry, b->entry, (size_t)b->used * sizeof(*b->entry));
+  for (int64_t row = 1; row < b->used; row++)
+    if (b->entry[row].last) PetscCall(TrsRowIndexInsert(&to->index, row));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- checkpoints --- */
@@ -655,7 +564,7 @@ static PetscErrorCode set_rows(TrsDynamic b, const TrsDynamicState *state, TrsDi
     TrsDirectoryFaultNote(fault, (PetscBool)(find(b, from->id) > 0), "ids", "an id is there twice");
     if (fault->what) PetscFunctionReturn(PETSC_SUCCESS);
     b->entry[row] = (TrsDynamicEntry){from->id, (uint32_t)from->last, (uint32_t)from->count};
-    PetscCall(insert(b, row));
+    PetscCall(TrsRowIndexInsert(&b->index, row));
     b->counts.held++;
   }
   for (int64_t row = 1; row < b->used; row++)

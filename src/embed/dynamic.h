@@ -51,6 +51,13 @@ PetscErrorCode TrsDynamicGaps(TrsDynamic bucket, TrsGivenRows *gaps);
 
 TrsDirectoryCounts TrsDynamicCount(TrsDynamic bucket, PetscBool anew);
 
+/*
+  For lookups only (TrsDirectoryOps.change and copy). A row that gets an id was last seen in the
+  last of the batches. `to` must be an empty bucket of as many rows. Errors: MEMORY.
+*/
+PetscErrorCode TrsDynamicChange(TrsDynamic bucket, const TrsDirectoryChange *change);
+PetscErrorCode TrsDynamicCopy(const struct TrsDynamicImpl *bucket, TrsDynamic to);
+
 /* --- the state in checkpoints --- */
 
 /* A bucket's numbers. */

@@ -3,6 +3,7 @@
 
 #include "compute/quant.h"
 #include "compute/random_rows.h"
+#include "embed/directory.h"
 #include "embed/placement.h"
 
 #include <errno.h>
@@ -299,7 +300,8 @@ PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, in
   /* Numbers have no padding in a file. Packed rows have the same padding as in memory. */
   const int64_t stride = TrsQuantIsPacked(t->dtype) ? t->stride : t->dim;
   const int64_t bytes = t->rows * stride * stride_unit(t->dtype);
-  void *map = mmap(NULL, (size_t)(before + bytes), PROT_READ, MAP_SHARED, fd, (off_t)(offset - before));
+  void *map = mmap(NULL, (size_t)(before + bytes), PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd,
+                   (off_t)(offset - before));
 
   PetscFunctionBegin;
   PetscCheck(map != MAP_FAILED, PETSC_COMM_SELF, TRS_ERR_IO,
@@ -308,8 +310,39 @@ PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, in
   PetscCall(release_weight(shards, shard));
   shard->map = map;
   shard->map_bytes = before + bytes;
+  shard->map_offset = offset;
   t->weight = (char *)map + before;
   t->stride = stride;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsUnseal(const TrsEmbeddingShards *shards)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < shards->n; i++) {
+    const TrsEmbeddingShard *shard = &shards->shard[i];
+
+    PetscCheck(!shard->map || mprotect(shard->map, (size_t)shard->map_bytes, PROT_READ | PROT_WRITE) == 0,
+               PETSC_COMM_SELF, TRS_ERR_MEMORY, "the rows of table \"%s\" cannot be made writable: %s",
+               shards->tables->table[shard->table].name, strerror(errno));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsCopy(const TrsEmbeddingShards *shards, int fd, const TrsEmbeddingShards *to)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < shards->n; i++) {
+    const TrsEmbeddingShard *shard = &shards->shard[i];
+    const TrsTbeTable *t = &shard->tbe;
+
+    if (shard->map)
+      PetscCall(TrsEmbeddingShardsMap(to, i, fd, shard->map_offset));
+    else if (t->rows > 0)
+      memcpy(to->shard[i].tbe.weight, t->weight, (size_t)(t->rows * t->stride * stride_unit(t->dtype)));
+    if (TrsDirectoryOf(shards, i))
+      PetscCall(TrsDirectoryCopy(TrsDirectoryOf(shards, i), TrsDirectoryOf(to, i)));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -368,6 +401,7 @@ PetscErrorCode TrsEmbeddingShardsAddRows(const TrsEmbeddingShards *shards, int t
   PetscFunctionBegin;
   PetscCall(TrsStateAdd(state, path, dtype, cols ? 2 : 1, shards->tables->table[table].num_embeddings,
                         cols ? cols : 1, tensor));
+  (*tensor)->rows_of = shards->tables->table[table].name;
   for (const TrsPlacementOps *const *kind = shards->placements; *kind; kind++)
     if ((*kind)->list_rows && (*kind)->treats(shards, table))
       PetscCall((*kind)->list_rows(shards, table, *tensor));

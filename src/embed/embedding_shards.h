@@ -27,6 +27,7 @@ typedef struct {
   /* the mapped file pages with the rows; NULL: the rows are in allocated memory */
   void *map;
   int64_t map_bytes;
+  int64_t map_offset; /* the file offset of the mapped rows */
 } TrsEmbeddingShard;
 
 typedef struct {
@@ -94,15 +95,34 @@ PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards);
 /*
   TrsEmbeddingShardsMap - Map the rows of quantised shard i from a file instead of memory.
 
-  The rows are read-only. Pages are loaded when they are read, and processes share them. The file's
-  contents must not change; the file may be closed, and removed from its folder. Not collective. For
-  devices with host memory.
+  The rows are read-only until TrsEmbeddingShardsUnseal(). Pages are loaded when they are read, and
+  processes share them. The file's contents must not change; the file may be closed, and removed
+  from its folder. Not collective. For devices with host memory.
 
   In:     fd, offset  an open file, and the number of bytes before the shard's first row. The rows
                       must have no gaps, and their elements must be aligned
   Errors: IO
 */
 PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, int fd, int64_t offset);
+
+/*
+  Make the rows of mapped shards writable. The file stays as it is, because a page that is written
+  to becomes memory of this process. Not collective. Errors: MEMORY
+*/
+PetscErrorCode TrsEmbeddingShardsUnseal(const TrsEmbeddingShards *shards);
+
+/*
+  TrsEmbeddingShardsCopy - Make quantised shards equal to others: their rows, and the maps from keys
+    to rows for lookups. Rows that are mapped are mapped again.
+
+  Not collective. For devices with host memory.
+
+  In:     fd  the open file of the mapped rows, which must not have been written to; -1 if no row is
+              mapped
+          to  of TrsEmbeddingShardsCreateQuantised() with the same tables and plan
+  Errors: MEMORY, IO
+*/
+PetscErrorCode TrsEmbeddingShardsCopy(const TrsEmbeddingShards *shards, int fd, const TrsEmbeddingShards *to);
 
 /* The states that an optimizer keeps for a table, in the order of TrsTbeTable.state. */
 typedef struct {

@@ -4,6 +4,7 @@
   are in host memory, also for tables on a GPU: few rows change hands in a batch, and its ids are 8
   bytes each beside rows of hundreds. The ids of such tables make one trip to the host and back.
 */
+#include "compute/changed_rows.h"
 #include "compute/for_each.h"
 #include "compute/random_rows.h"
 #include "embed/directory.h"
@@ -185,8 +186,8 @@ static void find_piece(void *context, int64_t i)
 {
   TrsIdList *list = (TrsIdList *)context;
   const int64_t first = i * TRS_IDS_AT_ONCE, n = PetscMin((int64_t)TRS_IDS_AT_ONCE, list->n - first);
-  const int64_t n_known = list->directory->ops->find(list->bucket, list->training, n, list->ids + first,
-                                                     list->rows + first);
+  const int64_t n_known = list->directory->ops->find(list->bucket, list->training, first, n,
+                                                     list->ids + first, list->rows + first);
 
   (void)__atomic_fetch_add(&list->n_known, n_known, __ATOMIC_RELAXED);
 }
@@ -511,6 +512,8 @@ static void write_row(const TrsNewRows *list, int64_t i)
                          : (char *)t->weight + fresh->row * t->stride * bytes;
   float numbers[TRS_COLUMNS_AT_ONCE];
 
+  TrsRowSave(t->to_save, fresh->row);
+  if (t->changed) TrsChangedMark(t->changed, fresh->row);
   for (int64_t c = 0; c < t->dim; c += TRS_COLUMNS_AT_ONCE) {
     const int n = (int)PetscMin((int64_t)TRS_COLUMNS_AT_ONCE, t->dim - c);
 

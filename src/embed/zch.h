@@ -6,9 +6,9 @@
   training batches the bucket evicts: the ids of these batches compete with the ids that have rows,
   and the Z - 1 best keep or get a row. Bits depend only on the sequence of the bucket's ids.
 
-  A training batch calls Begin, Learn for the batch's ids in their order, Evict and Find; an
-  evaluation calls only Find. No MPI, not collective. Two threads must not use one bucket at a time,
-  except for Find.
+  A training batch calls Begin, Find for all its ids, and End. If TrsZchIsDue(), it then calls Evict
+  and Find again. An evaluation calls only Find. No MPI, not collective. Two threads must not use
+  one bucket at a time, except for Find.
 
   Source: TorchRec MCHManagedCollisionModule (torchrec.modules.mc_modules). src/RULES.md, rule A32,
           has the differences
@@ -23,24 +23,49 @@ typedef struct TrsZchImpl *TrsZch;
 PetscErrorCode TrsZchCreate(const TrsZchRule *rule, int64_t rows, TrsZch *bucket);
 PetscErrorCode TrsZchDestroy(TrsZch *bucket);
 
-/* Begin a training batch that has n ids of the bucket. */
-void TrsZchBegin(TrsZch bucket, int64_t n);
-
 /*
-  Note the batch's next n ids for the next eviction. Ids for which the history has no room are
-  dropped: it holds 1.25 * interval times as many ids as the bucket's first training batch. Errors:
-  MEMORY.
+  Begin a training batch that has n ids of the bucket. The history has room for 1.25 * interval
+  times as many ids as the bucket's first training batch has, at most 2^32 - 1. Further ids are not
+  noted. Errors: DATA after 2^32 - 2 batches.
 */
-PetscErrorCode TrsZchLearn(TrsZch bucket, int64_t n, const int64_t *ids);
+PetscErrorCode TrsZchBegin(TrsZch bucket, int64_t n);
 
 /*
-  Evict if the interval has passed. *given lists the rows that changed hands, in TorchRec's order,
-  until the next call; it is empty if there was no eviction. Errors: MEMORY.
+  Find the rows of n ids. An id without a row gets Z - 1. Returns the number of the other ids.
+  training: also note these ids for the next eviction. The first of them is id number `place` of the
+  batch. After End, Find notes no more ids of the batch.
+*/
+int64_t TrsZchFind(TrsZch bucket, PetscBool training, int64_t place, int64_t n, const int64_t *ids,
+                   int64_t *rows);
+
+/*
+  Note the batch's ids that have no row for the next eviction. ids and rows: those of the whole
+  batch, as from Find. Errors: MEMORY.
+*/
+PetscErrorCode TrsZchEnd(TrsZch bucket, const int64_t *ids, const int64_t *rows);
+
+/* Has the interval passed? The batch must then evict. */
+PetscBool TrsZchIsDue(TrsZch bucket);
+
+/*
+  Evict. *given lists the rows that changed hands, in TorchRec's order, until the next call. Errors:
+  MEMORY.
 */
 PetscErrorCode TrsZchEvict(TrsZch bucket, TrsGivenRows *given);
 
-/* Find the rows of n ids. An id without a row gets Z - 1. Returns the number of the other ids. */
-int64_t TrsZchFind(TrsZch bucket, int64_t n, const int64_t *ids, int64_t *rows);
+/*
+  Return the number of rows Z. Return the id of a row; if the row has no id, return 0 and set *held
+  to 0, else to 1.
+*/
+int64_t TrsZchRows(TrsZch bucket);
+int64_t TrsZchIdOf(TrsZch bucket, int64_t row, uint8_t *held);
+
+/*
+  For lookups only (TrsDirectoryOps.change and copy). `to` must be an empty bucket of as many rows.
+  Errors: MEMORY.
+*/
+PetscErrorCode TrsZchChange(TrsZch bucket, const TrsDirectoryChange *change);
+PetscErrorCode TrsZchCopy(const struct TrsZchImpl *bucket, TrsZch to);
 
 /* anew: as in TrsDirectoryOps.count. */
 TrsDirectoryCounts TrsZchCount(TrsZch bucket, PetscBool anew);

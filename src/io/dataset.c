@@ -31,12 +31,17 @@ typedef struct {
 struct TrsDatasetImpl {
   TrsDatasetInfo info;
   char *path;
-  char **paths; /* all paths, in one block of memory */
+  char **paths; /* the paths of the first files, in one block of memory */
+  /* the paths of all files after TrsDatasetAppend(), and the blocks with the appended paths */
+  const char **all_paths;
+  char ***appended_paths; /* [n_appended] */
+  int n_appended;
   TrsDatasetFile *file;
   /* [n_files + 1] index of each file's first sample and first value */
   int64_t *first_sample, *first_value;
   int64_t *num_embeddings;
   int *dense_column;
+  const char **mappings; /* [n_files] */
   /* The lock protects the lists of open files and the number of users of each file. */
   pthread_mutex_t lock;
   pthread_cond_t released; /* signalled when no call uses a file any longer */
@@ -327,6 +332,35 @@ static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatase
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Return the larger range of ids. 0 means that ids have no bound. */
+static int64_t larger_range(int64_t a, int64_t b)
+{
+  return a == 0 || b == 0 ? 0 : PetscMax(a, b);
+}
+
+/*
+  Keep the mapping of file k for rank 0. A text that equals the first mapping is not stored again.
+*/
+static PetscErrorCode keep_mapping(TrsDataset dataset, int k, PetscBool keep)
+{
+  TrsDatasetFile *file = &dataset->file[k];
+
+  PetscFunctionBegin;
+  for (int i = 0; i < k && keep && file->mapping; i++) {
+    if (!dataset->mappings[i]) continue;
+    if (strcmp(file->mapping, dataset->mappings[i]) == 0) {
+      dataset->mappings[k] = dataset->mappings[i];
+      keep = PETSC_FALSE;
+    }
+    break;
+  }
+  if (keep)
+    dataset->mappings[k] = file->mapping;
+  else
+    PetscCall(PetscFree(file->mapping));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Append a checked file to the dataset. */
 static PetscErrorCode add_file(TrsDataset dataset, int k)
 {
@@ -341,13 +375,9 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
     info->features = (const char *const *)file->features;
     info->label_names = (const char *const *)file->label_names;
   }
-  for (int f = 0; f < file->n_features; f++) {
-    const int64_t range = file->num_embeddings[f], so_far = dataset->num_embeddings[f];
-
-    /* 0 means that ids have no bound */
-    if (k > 0 && range > 0 && (so_far == 0 || range <= so_far)) continue;
-    dataset->num_embeddings[f] = range;
-  }
+  for (int f = 0; f < file->n_features; f++)
+    dataset->num_embeddings[f] = k > 0 ? larger_range(dataset->num_embeddings[f], file->num_embeddings[f])
+                                       : file->num_embeddings[f];
   if (k > 0) PetscCall(PetscFree(file->features));
   if (k > 0) PetscCall(PetscFree(file->label_names));
   PetscCall(PetscFree(file->num_embeddings));
@@ -428,6 +458,7 @@ static PetscErrorCode open_files(TrsDataset dataset, PetscBool suspicious)
     file->path = info->paths[k];
     PetscCall(check_file(file, suspicious));
     PetscCall(add_file(dataset, k));
+    PetscCall(keep_mapping(dataset, k, suspicious));
     if (!suspicious) continue;
     if (!sums) PetscCall(PetscMalloc1(file->n_features, &sums));
     PetscCall(add_lengths(dataset, k, sums));
@@ -446,8 +477,11 @@ static PetscErrorCode create_files(TrsDataset dataset)
 
   PetscFunctionBegin;
   info->paths = (const char *const *)dataset->paths;
-  PetscCall(PetscCalloc3(info->n_files, &dataset->file, info->n_files + 1, &dataset->first_sample,
-                         info->n_files + 1, &dataset->first_value));
+  PetscCall(PetscCalloc1((size_t)info->n_files, &dataset->file));
+  PetscCall(PetscCalloc1((size_t)info->n_files + 1, &dataset->first_sample));
+  PetscCall(PetscCalloc1((size_t)info->n_files + 1, &dataset->first_value));
+  PetscCall(PetscCalloc1((size_t)info->n_files, &dataset->mappings));
+  info->mappings = dataset->mappings;
   PetscCall(PetscMalloc1(bytes, &dataset->path));
   if (info->n_files == 1)
     PetscCall(PetscSNPrintf(dataset->path, bytes, "%s", info->paths[0]));
@@ -510,6 +544,119 @@ PetscErrorCode TrsDatasetChooseDense(TrsDataset dataset, int n, const int *colum
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- growing --- */
+
+void TrsDatasetWidenIds(TrsDataset dataset)
+{
+  dataset->info.value_bytes = (int)sizeof(int64_t);
+  for (int k = 0; k < dataset->info.n_files; k++) TrsDatasetFileWidenIds(&dataset->file[k]);
+}
+
+/* Check that a dataset can be appended. */
+static PetscErrorCode check_append(const TrsDataset dataset, const TrsDataset more)
+{
+  int64_t sum;
+
+  PetscFunctionBegin;
+  PetscCheck(dataset->info.value_bytes == (int)sizeof(int64_t), PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "TrsDatasetAppend before TrsDatasetWidenIds");
+  PetscCall(check_together(&more->file[0], &dataset->file[0]));
+  PetscCheck(!__builtin_add_overflow(dataset->info.num_samples, more->info.num_samples, &sum) &&
+                 !__builtin_add_overflow(dataset->info.num_values, more->info.num_values, &sum),
+             PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: the files before it and this one have more than %" PRId64 " samples or ids",
+             more->info.paths[0], INT64_MAX);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Enlarge the arrays that have an entry for each file, and add the paths of the new files. */
+static PetscErrorCode enlarge(TrsDataset dataset, TrsDataset more)
+{
+  const size_t n = (size_t)dataset->info.n_files, all = n + (size_t)more->info.n_files;
+  TrsOpenFiles *kinds[2] = {&dataset->plain, &dataset->by_hdf5};
+  const TrsDatasetFile *before = dataset->file;
+  TrsDatasetFile *file;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(all, &file));
+  PetscCall(PetscArraycpy(file, before, n));
+  for (int i = 0; i < 2; i++)
+    for (int k = 0; k < kinds[i]->n; k++) kinds[i]->file[k] = file + (kinds[i]->file[k] - before);
+  PetscCall(PetscFree(dataset->file));
+  dataset->file = file;
+  PetscCall(PetscRealloc((all + 1) * sizeof(*dataset->first_sample), &dataset->first_sample));
+  PetscCall(PetscRealloc((all + 1) * sizeof(*dataset->first_value), &dataset->first_value));
+  if (!dataset->all_paths) {
+    PetscCall(PetscMalloc1(n, &dataset->all_paths));
+    PetscCall(PetscArraycpy(dataset->all_paths, dataset->info.paths, n));
+  }
+  PetscCall(PetscRealloc(all * sizeof(*dataset->all_paths), &dataset->all_paths));
+  PetscCall(PetscArraycpy(dataset->all_paths + n, more->info.paths, (size_t)more->info.n_files));
+  PetscCall(PetscRealloc(((size_t)dataset->n_appended + 1) * sizeof(*dataset->appended_paths),
+                         &dataset->appended_paths));
+  dataset->appended_paths[dataset->n_appended++] = more->paths;
+  more->paths = NULL;
+  PetscCall(PetscRealloc(all * sizeof(*dataset->mappings), &dataset->mappings));
+  dataset->info.paths = dataset->all_paths;
+  dataset->info.mappings = dataset->mappings;
+  dataset->info.first_sample = dataset->first_sample;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDatasetAppend(TrsDataset dataset, TrsDataset *more)
+{
+  TrsDatasetInfo *info = &dataset->info;
+  TrsDataset m = *more;
+
+  PetscFunctionBegin;
+  PetscCall(check_append(dataset, m));
+  PetscCall(enlarge(dataset, m));
+  for (int f = 0; f < info->n_features; f++)
+    dataset->num_embeddings[f] = larger_range(dataset->num_embeddings[f], m->num_embeddings[f]);
+  for (int k = 0; k < m->info.n_files; k++) {
+    const int at = info->n_files + k;
+    TrsDatasetFile *file = &dataset->file[at];
+
+    TrsDatasetFileRest(&m->file[k]);
+    *file = m->file[k];
+    PetscCall(PetscFree(file->features));
+    PetscCall(PetscFree(file->label_names));
+    file->first_sample = info->num_samples + m->first_sample[k];
+    file->first_value = info->num_values + m->first_value[k];
+    dataset->first_sample[at + 1] = info->num_samples + m->first_sample[k + 1];
+    dataset->first_value[at + 1] = info->num_values + m->first_value[k + 1];
+    TrsDatasetFileWidenIds(file);
+    dataset->mappings[at] = NULL;
+    for (int j = 0; j < k && !file->mapping; j++) /* the text of an earlier file of `more` */
+      if (m->mappings[j] == m->mappings[k]) dataset->mappings[at] = dataset->mappings[info->n_files + j];
+    if (file->mapping) PetscCall(keep_mapping(dataset, at, PETSC_TRUE));
+  }
+  info->n_files += m->info.n_files;
+  info->num_samples = dataset->first_sample[info->n_files];
+  info->num_values = dataset->first_value[info->n_files];
+  info->has_unsigned_ids = (PetscBool)(info->has_unsigned_ids || m->info.has_unsigned_ids);
+  m->info.n_files = 0; /* its files now belong to `dataset` */
+  PetscCall(TrsDatasetClose(more));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDatasetCloseBefore(TrsDataset dataset, int64_t sample)
+{
+  TrsOpenFiles *kinds[2] = {&dataset->plain, &dataset->by_hdf5};
+
+  PetscFunctionBegin;
+  for (int i = 0; i < 2; i++) {
+    for (int k = kinds[i]->n - 1; k >= 0; k--) {
+      TrsDatasetFile *file = kinds[i]->file[k];
+
+      if (file->first_sample + file->num_samples > sample) continue;
+      TrsDatasetFileRest(file);
+      kinds[i]->file[k] = kinds[i]->file[--kinds[i]->n];
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
 {
   TrsDataset d = *dataset;
@@ -517,9 +664,15 @@ PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
   PetscFunctionBegin;
   if (!d) PetscFunctionReturn(PETSC_SUCCESS);
   for (int k = 0; d->file && k < d->info.n_files; k++) PetscCall(TrsDatasetFileFree(&d->file[k]));
-  PetscCall(PetscFree3(d->file, d->first_sample, d->first_value));
+  PetscCall(PetscFree(d->file));
+  PetscCall(PetscFree(d->first_sample));
+  PetscCall(PetscFree(d->first_value));
+  for (int i = 0; i < d->n_appended; i++) PetscCall(PetscFree(d->appended_paths[i]));
+  PetscCall(PetscFree(d->appended_paths));
+  PetscCall(PetscFree(d->all_paths));
   PetscCall(PetscFree2(d->num_embeddings, d->info.mean_lengths));
   PetscCall(PetscFree(d->dense_column));
+  PetscCall(PetscFree(d->mappings));
   PetscCall(PetscFree(d->path));
   PetscCall(PetscFree(d->paths));
   pthread_cond_destroy(&d->released);

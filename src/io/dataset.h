@@ -21,6 +21,9 @@
 
 #include <stdint.h>
 
+/* Root attribute of datasets, checkpoints and results with the mapping (spec/mapping.h). */
+#define TRS_MAPPING_ATTRIBUTE "mapping"
+
 typedef struct TrsDatasetImpl *TrsDataset;
 
 /* Description of all files together. Its pointers are borrowed from the dataset. */
@@ -49,6 +52,11 @@ typedef struct {
   /* [n_labels] names of the labels, the same in all files; NULL if /labels has one dimension */
   const char *const *label_names;
   PetscBool has_group, has_time;
+  /*
+    [n_files] on rank 0: the mapping of each file (spec/mapping.h), NULL if the file has none. Equal
+    texts have the same pointer as the first of them. On other ranks all are NULL.
+  */
+  const char *const *mappings;
   int64_t num_values;
   PetscBool has_unsigned_ids; /* true if the files store ids as uint64 */
   /*
@@ -98,6 +106,32 @@ PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info
   dense_column. Call this before the dataset is read. Not collective.
 */
 PetscErrorCode TrsDatasetChooseDense(TrsDataset dataset, int n, const int *columns);
+
+/*
+  From now on, return ids as int64, so that files with larger ids can be appended. Must be called
+  before the dataset is read. Not collective.
+*/
+void TrsDatasetWidenIds(TrsDataset dataset);
+
+/*
+  TrsDatasetAppend - Append the files of another dataset. Their samples and ids get the next
+    indices.
+
+  Not collective. While this function runs, no other thread may use either dataset. The ids must be
+  wide (TrsDatasetWidenIds()). The function changes the numbers, paths, mappings and num_embeddings
+  of TrsDatasetInfo, but not path, sample_hash and mean_lengths.
+
+  InOut:  more  becomes NULL
+  Errors: DATA with both files if they do not belong together, or if there are too many samples;
+          both datasets are then unchanged
+*/
+PetscErrorCode TrsDatasetAppend(TrsDataset dataset, TrsDataset *more);
+
+/*
+  Close the files whose samples are all before this sample. If they are read later, they are opened
+  again. While this function runs, no other thread may use the dataset. Not collective.
+*/
+PetscErrorCode TrsDatasetCloseBefore(TrsDataset dataset, int64_t sample);
 
 /* True if any file with one of these names exists. Not collective. */
 PetscBool TrsDatasetIsThere(int n, const char *const *names);

@@ -249,6 +249,7 @@ static PetscErrorCode keep_what_reads(TrsDatasetFile *file)
 
 PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file)
 {
+  PetscBool found;
   hid_t sparse;
 
   PetscFunctionBegin;
@@ -262,6 +263,7 @@ PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file)
   CHECK_DATA(sparse >= 0, "%s has no group /sparse", file->path);
   PetscCall(check_features(file, sparse));
   TrsReadHDF5(&file->h5, H5Gclose(sparse));
+  PetscCall(TrsHDF5ReadString(&file->h5, file->h5.id, "", TRS_MAPPING_ATTRIBUTE, &found, &file->mapping));
   PetscCall(open_columns(file));
   PetscCall(place_columns(file));
   PetscCall(keep_what_reads(file));

@@ -287,5 +287,6 @@ PetscErrorCode TrsDatasetFileFree(TrsDatasetFile *file)
   PetscCall(PetscFree(file->features));
   PetscCall(PetscFree(file->num_embeddings));
   PetscCall(PetscFree(file->label_names));
+  PetscCall(PetscFree(file->mapping));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -52,6 +52,11 @@ typedef struct {
   int n_features;
   char **features;
   int64_t *num_embeddings;
+  /*
+    Text of the root attribute `mapping`, or NULL if the file has none. dataset.c frees texts that
+    no rank needs.
+  */
+  char *mapping;
   char **label_names; /* [columns of /labels]; NULL if /labels has one dimension */
   /* index of the file's first sample and first value in the dataset */
   int64_t first_sample, first_value;

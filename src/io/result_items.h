@@ -31,6 +31,7 @@ typedef struct {
   TrsBuffer data;   /* values of arrays and attributes */
   /* file with the values of an array of rows; fd is -1 if the values are in memory */
   TrsSpill file;
+  int64_t file_row_bytes; /* bytes of a row in this file */
   /*
     While the file is written: file offset of the space reserved for the numbers, or -1 if there is
     none.

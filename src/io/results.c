@@ -436,17 +436,19 @@ PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int
 }
 
 /* On rank 0, write every rank's rows to the array's file, at the indices of their samples. */
-static PetscErrorCode place_rows(TrsResults results, const char *path, int64_t n_total, int cols,
+static PetscErrorCode place_rows(TrsResults results, const TrsSampleArray *array, int cols,
                                  const int64_t *range)
 {
-  const int64_t row_bytes = cols * (int64_t)sizeof(float);
+  const int64_t row_bytes = cols * (int64_t)array->bytes, n_total = array->n_total;
+  const char *path = array->path;
   const char *from = results->gathered.data;
   TrsItem *it;
 
   PetscFunctionBegin;
-  PetscCall(find_item(results, path, TRS_ITEM_ARRAY_FLOAT, &it));
+  PetscCall(find_item(results, path, array->kind, &it));
   it->rows = n_total;
   it->cols = cols;
+  it->file_row_bytes = row_bytes;
   it->file.beside = results->path;
   PetscCheck(TrsSpillOpen(&it->file), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "no temporary file for /%s can be created in the folder of %s", path, results->path);
@@ -464,18 +466,38 @@ static PetscErrorCode place_rows(TrsResults results, const char *path, int64_t n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
-                                 int64_t n, int cols, const float *values)
+static PetscErrorCode add_rows(TrsResults results, const TrsSampleArray *array, int64_t first, int64_t n,
+                               int cols, const void *values)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
   int64_t *range;
 
   PetscFunctionBegin;
   if (!results->path) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(gather_rows(results, first, n, cols * (int)sizeof(float), values, &range));
-  if (results->rank == 0) ierr = place_rows(results, path, n_total, cols, range);
+  PetscCall(gather_rows(results, first, n, cols * array->bytes, values, &range));
+  if (results->rank == 0) ierr = place_rows(results, array, cols, range);
   PetscCall(PetscFree(range));
   PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                 int64_t n, int cols, const float *values)
+{
+  const TrsSampleArray array = {path, TRS_ITEM_ARRAY_FLOAT, (int)sizeof(*values), n_total};
+
+  PetscFunctionBegin;
+  PetscCall(add_rows(results, &array, first, n, cols, values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsResultsAddIntRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                    int64_t n, int cols, const int64_t *values)
+{
+  const TrsSampleArray array = {path, TRS_ITEM_ARRAY_INT, (int)sizeof(*values), n_total};
+
+  PetscFunctionBegin;
+  PetscCall(add_rows(results, &array, first, n, cols, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -489,7 +511,7 @@ int64_t TrsResultsBytes(TrsResults results)
     const TrsItem *it = &results->items[i];
 
     bytes += it->n_bytes + TrsColumnRowBytes(&it->column) * it->column.rows;
-    if (it->file.fd >= 0) bytes += it->rows * it->cols * (int64_t)sizeof(float);
+    if (it->file.fd >= 0) bytes += it->rows * it->file_row_bytes;
   }
   return bytes;
 }

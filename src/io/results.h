@@ -132,6 +132,10 @@ PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int
 PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
                                  int64_t n, int cols, const float *values);
 
+/* Like TrsResultsAddRows(), for an array int64 [n_total, cols]. */
+PetscErrorCode TrsResultsAddIntRows(TrsResults results, const char *path, int64_t n_total, int64_t first,
+                                    int64_t n, int cols, const int64_t *values);
+
 /*
   Return the bytes that the file would have if it were written now, without HDF5's overhead. Returns
   0 if nothing is collected. Not collective.
@@ -146,3 +150,31 @@ PetscErrorCode TrsResultsWrite(TrsResults results);
   those of TrsResultsWrite().
 */
 PetscErrorCode TrsResultsWriteAlone(TrsResults results);
+
+/*
+  The outputs of a candidate tower in a file of results (-predict_towers candidate):
+  /towers/candidate, and the candidates' ids.
+*/
+typedef struct TrsCandidateRowsImpl *TrsCandidateRows;
+
+/*
+  TrsCandidateRowsOpen - Open a file of results, which must not change until it is closed.
+
+  Not collective.
+
+  Out:    rows     also after an error, for TrsCandidateRowsClose()
+          n, D     number of rows, and of columns
+          has_ids  true if the file has ids
+  Errors: NO_INPUT, DATA
+*/
+PetscErrorCode TrsCandidateRowsOpen(const char *path, TrsCandidateRows *rows, int64_t *n, int64_t *D,
+                                    PetscBool *has_ids);
+
+/* Read all ids [n]. The file must have ids. Not collective. Errors: DATA */
+PetscErrorCode TrsCandidateRowsIds(TrsCandidateRows rows, int64_t *ids);
+
+/* Read `count` rows [count, D] from row `first` on. Not collective. Errors: DATA */
+PetscErrorCode TrsCandidateRowsRead(TrsCandidateRows rows, int64_t first, int64_t count, float *values);
+
+/* Accepts NULL, and sets *rows to NULL. Not collective. */
+PetscErrorCode TrsCandidateRowsClose(TrsCandidateRows *rows);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "io/hdf5_util.h"
 #include "io/preflight.h"
 #include "io/result_items.h"
 
@@ -278,5 +279,133 @@ PetscErrorCode TrsResultsLoad(TrsResults results, int n, const TrsResultsRange *
   for (int r = 0; r < n && ierr != PETSC_SUCCESS; r++) PetscCall(TrsResultsForget(results, ranges[r].group));
   PetscCall(ierr);
   PetscCall(note_groups(results, n, ranges));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- outputs of a candidate tower --- */
+
+static const char rows_name[] = "towers/candidate", ids_name[] = "towers/candidate_id";
+
+struct TrsCandidateRowsImpl {
+  char *path;
+  TrsHDF5File file;
+  hid_t rows, ids; /* datasets; ids is -1 if the file has none */
+  int64_t n, D;
+};
+
+/* Open a dataset of numbers. It is -1 if the file lacks it. */
+static PetscErrorCode open_numbers(const TrsHDF5File *file, const char *name, hid_t *dataset,
+                                   TrsHDF5Shape *shape)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5Open(file, name, H5I_DATASET, dataset));
+  if (*dataset >= 0) PetscCall(TrsHDF5CheckDataset(file, name, *dataset, shape));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_file(void *context)
+{
+  TrsCandidateRows r = (TrsCandidateRows)context;
+  TrsHDF5Shape shape;
+  char text[64];
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5FileOpen(r->path, &r->file));
+  PetscCall(TrsHDF5CheckFormat(&r->file, "trshard-run", 1));
+  PetscCall(open_numbers(&r->file, rows_name, &r->rows, &shape));
+  PetscCheck(r->rows >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s has no /%s: -task predict writes it with -predict_towers candidate", r->path, rows_name);
+  TrsHDF5ShapeText(&shape, text, sizeof(text));
+  PetscCheck(shape.ndim == 2 && shape.type_class == H5T_FLOAT && shape.type_bytes == sizeof(float) &&
+                 shape.dims[1] >= 1,
+             PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is %s, expected a matrix of float32", r->path, rows_name,
+             text);
+  r->n = shape.dims[0];
+  r->D = shape.dims[1];
+  PetscCall(open_numbers(&r->file, ids_name, &r->ids, &shape));
+  if (r->ids < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsHDF5ShapeText(&shape, text, sizeof(text));
+  PetscCheck(shape.ndim == 1 && shape.type_class == H5T_INTEGER && shape.dims[0] == r->n, PETSC_COMM_SELF,
+             TRS_ERR_DATA, "%s: /%s is %s, expected %" PRId64 " integers, as /%s has rows", r->path, ids_name,
+             text, r->n, rows_name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCandidateRowsOpen(const char *path, TrsCandidateRows *rows, int64_t *n, int64_t *D,
+                                    PetscBool *has_ids)
+{
+  PetscErrorCode ierr;
+  TrsCandidateRows r;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1(1, &r));
+  *rows = r;
+  r->rows = r->ids = -1;
+  PetscCall(PetscStrallocpy(path, &r->path));
+  TrsHDF5Lock();
+  ierr = TrsPreflight(path, open_file, r);
+  if (!ierr) ierr = open_file(r);
+  TrsHDF5Unlock();
+  PetscCall(ierr);
+  *n = r->n;
+  *D = r->D;
+  *has_ids = (PetscBool)(r->ids >= 0);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read `count` rows from row `first` on, of `cols` numbers each; 0 for one dimension. */
+static PetscErrorCode read_candidates(TrsCandidateRows r, hid_t dataset, hid_t type, int64_t cols,
+                                      int64_t first, int64_t count, void *values)
+{
+  const hsize_t begin[2] = {(hsize_t)first, 0}, size[2] = {(hsize_t)count, (hsize_t)cols};
+  hid_t memory, space;
+
+  PetscFunctionBegin;
+  TrsReadHDF5(&r->file, memory = H5Screate_simple(cols ? 2 : 1, size, NULL));
+  TrsReadHDF5(&r->file, space = H5Dget_space(dataset));
+  TrsReadHDF5(&r->file, H5Sselect_hyperslab(space, H5S_SELECT_SET, begin, NULL, size, NULL));
+  TrsReadHDF5(&r->file, H5Dread(dataset, type, memory, space, H5P_DEFAULT, values));
+  TrsReadHDF5(&r->file, H5Sclose(space));
+  TrsReadHDF5(&r->file, H5Sclose(memory));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCandidateRowsIds(TrsCandidateRows r, int64_t *ids)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (r->n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsHDF5Lock();
+  ierr = read_candidates(r, r->ids, H5T_NATIVE_INT64, 0, 0, r->n, ids);
+  TrsHDF5Unlock();
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCandidateRowsRead(TrsCandidateRows r, int64_t first, int64_t count, float *values)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  TrsHDF5Lock();
+  ierr = read_candidates(r, r->rows, H5T_NATIVE_FLOAT, r->D, first, count, values);
+  TrsHDF5Unlock();
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCandidateRowsClose(TrsCandidateRows *rows)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (!*rows) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsHDF5Lock();
+  ierr = TrsHDF5FileClose(&(*rows)->file); /* also closes the datasets */
+  TrsHDF5Unlock();
+  PetscCall(PetscFree((*rows)->path));
+  PetscCall(PetscFree(*rows));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

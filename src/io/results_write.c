@@ -124,7 +124,7 @@ static PetscErrorCode fill_column(TrsResults results, const TrsItem *it, int fd)
 /* Copy an array of rows from the file that keeps its values. */
 static PetscErrorCode fill_rows(TrsResults results, const TrsItem *it, int fd)
 {
-  const int64_t bytes = it->rows * it->cols * (int64_t)sizeof(float);
+  const int64_t bytes = it->rows * it->file_row_bytes;
   char block[TRS_COLUMN_BLOCK_ROWS * 8];
 
   PetscFunctionBegin;

@@ -287,7 +287,7 @@ void TrsRunFolderName(TrsRunLock lock, const char *run_id)
 /* --- the wait, on all ranks --- */
 
 typedef struct {
-  const char *folder;
+  const char *folder, *option;
   const TrsRunWait *wait;
   TrsRunLock lock;
   /*
@@ -336,8 +336,8 @@ static PetscErrorCode try_once(TrsLockWait *w)
   if (w->wait->seconds > 0)
     snprintf(waited, sizeof(waited), ", also after %g s (-checkpoint_lock_seconds)", w->wait->seconds);
   PetscCheck(TrsClock() - w->start_s < w->wait->seconds, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-             "%s belongs to another job that runs%s (%s): wait for its end, or take another -checkpoint_dir",
-             w->folder, waited, owner);
+             "%s belongs to another job that runs%s (%s): wait for its end, or take another %s", w->folder,
+             waited, owner, w->option);
   if (first) {
     TrsPrint(stdout, "%-10s up to %g s for another job to leave %s (%s)\n", "waiting", w->wait->seconds,
              w->folder, owner);
@@ -368,9 +368,10 @@ static PetscErrorCode wait_for_lock(MPI_Comm comm, int rank, TrsLockWait *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock)
+PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const char *option, const TrsRunWait *wait,
+                                TrsRunLock *lock)
 {
-  TrsLockWait w = {.folder = folder, .wait = wait, .start_s = TrsClock()};
+  TrsLockWait w = {.folder = folder, .option = option, .wait = wait, .start_s = TrsClock()};
   PetscErrorCode ierr;
   int rank;
 

@@ -40,12 +40,14 @@ typedef struct TrsRunLockImpl *TrsRunLock;
   Collective on comm. Rank 0 prints the owner for which it waits. If the file system has no locks,
   rank 0 warns and the job continues without the lock.
 
+  In:     option  the option that names the folder, for messages
   Out:    lock  release it with TrsRunFolderUnlock()
   Errors (agreed): CANT_CREATE if the folder cannot be made, or if another job owns it. The message
     then has the owner's process, and its host and batch job if the lock file has a line for this
     process in the form that this module writes; STOPPED if a stop request ended the wait
 */
-PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock);
+PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const char *option, const TrsRunWait *wait,
+                                TrsRunLock *lock);
 
 /*
   Return the id of the run whose job was killed while it owned the folder, or "" if there is none.

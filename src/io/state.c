@@ -11,8 +11,8 @@ PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, in
   PetscCheck(ndim >= 1 && ndim <= 2 && rows >= 0 && cols >= 0 && (ndim == 2 || cols == 1), PETSC_COMM_SELF,
              TRS_ERR_INTERNAL, "%s: %d dimensions, %" PRId64 " rows, %" PRId64 " columns", path, ndim, rows,
              cols);
-  PetscCheck(TrsStateIsNumber(dtype) || dtype == TRS_UINT8 || dtype == TRS_INT64, PETSC_COMM_SELF,
-             TRS_ERR_INTERNAL, "%s: checkpoints hold no %s", path, TrsDTypeName(dtype));
+  PetscCheck(TrsStateIsNumber(dtype) || dtype == TRS_UINT8 || dtype == TRS_INT32 || dtype == TRS_INT64,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s: checkpoints hold no %s", path, TrsDTypeName(dtype));
   if (state->n == state->capacity) {
     int capacity = state->capacity ? 2 * state->capacity : 16;
 
@@ -23,6 +23,23 @@ PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, in
   **tensor = (TrsStateTensor){.dtype = dtype, .ndim = ndim, .rows = rows, .cols = cols};
   PetscCall(PetscStrallocpy(path, &(*tensor)->path));
   state->n++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsStateCopy(const TrsStateTensor *from, TrsState *state, TrsStateTensor **tensor)
+{
+  char *path;
+
+  PetscFunctionBegin;
+  PetscCall(TrsStateAdd(state, from->path, from->dtype, from->ndim, from->rows, from->cols, tensor));
+  path = (*tensor)->path;
+  **tensor = *from;
+  (*tensor)->path = path;
+  PetscCall(PetscMalloc1((size_t)from->n_parts, &(*tensor)->part));
+  PetscCall(PetscArraycpy((*tensor)->part, from->part, (size_t)from->n_parts));
+  if (from->mean_path)
+    PetscCall(TrsStateSetColumns(*tensor, from->mean_path, from->n_columns, from->column_offsets,
+                                 from->mean_weights));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

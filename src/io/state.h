@@ -43,6 +43,13 @@ typedef PetscErrorCode (*TrsStateTake)(void *context, int part, TrsDType dtype, 
 typedef PetscErrorCode (*TrsStateGive)(void *context, int part, int64_t first, int64_t n, void *rows);
 
 /*
+  Announce that `give` will supply these rows, perhaps in several pieces, but in the order of the
+  announcements. Called while the file is created, for each part of it that this rank will write.
+  Not collective. Errors: MEMORY
+*/
+typedef PetscErrorCode (*TrsStateExpect)(void *context, int part, int64_t first, int64_t n);
+
+/*
   Offer the rows of part number `part` in the file itself: [part's rows, part's cols] elements of
   dtype without gaps, `offset` bytes from the beginning of the open file fd. *to_take is true; set
   it to false if `take` must not get the rows.
@@ -80,7 +87,7 @@ enum { TRS_STATE_MAX_ATTRIBUTES = 4 };
 
 typedef struct {
   char *path; /* "embedding/user/weight" */
-  /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16"), uint8, int64 */
+  /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16"), uint8, int32, int64 */
   TrsDType dtype;
   int ndim; /* 1: [rows] with cols = 1; 2: [rows, cols] */
   int64_t rows, cols;
@@ -105,11 +112,15 @@ typedef struct {
     the ids of this table if the rows are given to ids, and no ids otherwise.
   */
   const char *id_map;
+  /* Weights or a state of a table: the table's name, borrowed; else NULL. */
+  const char *rows_of;
   PetscBool was_read; /* reading: the tensor was read */
   /* Reading: number of rows taken from the file, from the first on. The others stay unchanged. */
   int64_t rows_read;
   PetscBool converted; /* reading: the numbers had another type in the file */
-  PetscBool unwanted;  /* reading: it was not requested (TrsCheckpointWanted) */
+  /* Reading: the file has other columns of a row-wise state, so their mean was taken. */
+  PetscBool averaged;
+  PetscBool unwanted; /* reading: it was not requested (TrsCheckpointWanted) */
   /* Reading: the file's shape, if the tensor was not read because of its shape; else empty. */
   char other_shape[96];
   /*
@@ -128,12 +139,14 @@ typedef struct {
   TrsStateMap map;   /* called before `take` if the rows are contiguous; may be NULL */
   void *take_context;
   /* Writing: the parts have no memory, and `give` supplies their rows. */
-  TrsStateGive give; /* NULL to write from memory */
-  void *give_context;
+  TrsStateGive give;     /* NULL to write from memory */
+  TrsStateExpect expect; /* NULL: `give` needs no announcement */
+  void *give_context;    /* also of `expect` */
   /*
     The tensor is a list, whose rows change from one checkpoint to the next. Its units follow one
     another in the file. A part has all rows of its unit. Reading: a part gets the rows that `find`
-    returns; without `find`, `take` gets all rows of the file on every rank, with part number -1.
+    returns; without `find`, `take` gets all rows of the file on every rank, with part number -1. A
+    list without rows is not written.
   */
   TrsStateCount count; /* NULL for an ordinary tensor */
   int64_t n_units;
@@ -189,6 +202,8 @@ static inline PetscBool TrsStateIsNumber(TrsDType dtype)
 /* Add a tensor without parts. *tensor is borrowed until the next TrsStateAdd(). Not collective. */
 PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, int ndim, int64_t rows,
                            int64_t cols, TrsStateTensor **tensor);
+/* Add a copy of a tensor with its parts. *tensor as for TrsStateAdd(). Not collective. */
+PetscErrorCode TrsStateCopy(const TrsStateTensor *from, TrsState *state, TrsStateTensor **tensor);
 PetscErrorCode TrsStateAddPart(TrsStateTensor *tensor, int64_t row_offset, int64_t col_offset, int64_t rows,
                                int64_t cols, void *data, int64_t stride);
 /* Make the tensor the split form of mean_path. The arrays are copied. */

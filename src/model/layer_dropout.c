@@ -7,8 +7,8 @@
   and column. A backward draws the same numbers as its forward.
   Source: torch.nn.Dropout; src/RULES.md, rule A5
 */
-#include "core/philox.h"
-#include "core/random.h"
+#include "core/random/philox.h"
+#include "core/random/random.h"
 #include "model/layer.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "model/parameters.h"
 
-#include "core/random.h"
+#include "core/random/random.h"
 
 #include <string.h>
 
@@ -98,6 +98,10 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
     param->value = params->values + params->offset[p];
     param->grad = params->grads ? params->grads + params->offset[p] : NULL;
     if (params->init[p] == TRS_INIT_ZERO) continue;
+    if (device->host_memory) {
+      initialise(params, p, seed, param->value);
+      continue;
+    }
     PetscCall(TrsBufferReserve(&host, n_bytes, PETSC_FALSE));
     initialise(params, p, seed, host.data);
     PetscCall(device->copy(param->value, host.data, n_bytes, NULL));

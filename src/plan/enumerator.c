@@ -5,7 +5,7 @@
   Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets; src/plan/RULES.md,
           section 3
 */
-#include "plan/search_space.h"
+#include "plan/search/search_space.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 /* Declarations for the code of both partitioners. */
 #pragma once
 
-#include "plan/min_tree.h"
-#include "plan/partitioner.h"
+#include "plan/search/min_tree.h"
+#include "plan/search/partitioner.h"
 
 /* A device's state during placement. It fills one cache line. */
 typedef struct {

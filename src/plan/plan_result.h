@@ -4,7 +4,7 @@
 */
 #pragma once
 
-#include "plan/plan_search.h"
+#include "plan/search/plan_search.h"
 
 /*
   TrsPlanResult - Make the plan, including shards, devices and critical path.

@@ -19,9 +19,9 @@
 */
 #pragma once
 
+#include "plan/cost/topology.h"
 #include "plan/plan_settings.h"
 #include "plan/planner_inputs.h"
-#include "plan/topology.h"
 #include "spec/sharding_plan.h"
 
 typedef struct TrsPlannerImpl *TrsPlanner;

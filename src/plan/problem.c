@@ -2,8 +2,8 @@
 #include "plan/problem.h"
 
 #include "core/clock.h"
+#include "plan/cost/shared_cache.h"
 #include "plan/plan_result.h"
-#include "plan/shared_cache.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,7 +7,7 @@
 */
 #pragma once
 
-#include "plan/search_space.h"
+#include "plan/search/search_space.h"
 
 /* A candidate: a number of copies, and the cost of one copy's plan. */
 typedef struct {

@@ -2,8 +2,8 @@
 #include "plan/report.h"
 
 #include "core/names.h"
+#include "plan/cost/shared_cache.h"
 #include "plan/report_format.h"
-#include "plan/shared_cache.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 /* Numbers and lists in the format of TorchRec's report. */
 #pragma once
 
-#include "plan/search_space.h"
+#include "plan/search/search_space.h"
 
 /* Round to `places` decimal places and drop trailing zeros except the first: "0.745", "0.0". */
 void TrsRoundedText(double x, int places, char *text, size_t n);

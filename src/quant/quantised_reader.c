@@ -6,6 +6,7 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* Rows of a shard from `row` on, which receive the rows of a part. */
 typedef struct {
@@ -19,6 +20,9 @@ typedef struct {
   const TrsTableConfig *config;
   const TrsStoredTable *stored;
   TrsQuantPart *part; /* [n_parts of the tensor] */
+  /* of a delta: the numbers of n_changed rows, int64, and these rows in the shards' type */
+  int64_t n_changed;
+  TrsBuffer changed, changed_rows;
 } TrsQuantTable;
 
 struct TrsQuantReaderImpl {
@@ -30,6 +34,7 @@ struct TrsQuantReaderImpl {
   PetscBool maps, checks;    /* maps: map rows if possible; checks: check mapped rows */
   /* Pieces of rows: floats, whole quantised rows, and a shard's columns of quantised rows. */
   TrsBuffer numbers, rows, slice;
+  TrsBuffer rounded; /* numbers in the checkpoint's type */
 };
 
 /* The largest magnitude in rows of a type. Scale, bias and halves are fp16. */
@@ -157,6 +162,50 @@ static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Round numbers to the type that the checkpoint has. They are borrowed until the next call. */
+static PetscErrorCode round_numbers(const TrsQuantTable *table, TrsDType *dtype, int64_t n,
+                                    const void **numbers)
+{
+  const TrsDType to = table->stored->dtype;
+  TrsQuantReader r = table->reader;
+  const void *from = *numbers;
+
+  PetscFunctionBegin;
+  if (*dtype == to) PetscFunctionReturn(PETSC_SUCCESS);
+  if (*dtype != TRS_FP32) {
+    PetscCall(TrsBufferReserve(&r->numbers, n * (int64_t)sizeof(float), PETSC_FALSE));
+    PetscCall(r->host->convert(NULL, n, *dtype, from, TRS_FP32, r->numbers.data));
+    from = r->numbers.data;
+  }
+  if (to != TRS_FP32) {
+    PetscCall(TrsBufferReserve(&r->rounded, n * TrsDTypeBytes(to), PETSC_FALSE));
+    PetscCall(r->host->convert(NULL, n, TRS_FP32, from, to, r->rounded.data));
+    from = r->rounded.data;
+  }
+  *dtype = to;
+  *numbers = from;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* TrsStateTake: keep changed rows of a table until TrsQuantReaderWrite(). */
+static PetscErrorCode keep_rows(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
+                                const void *rows)
+{
+  TrsQuantTable *table = context;
+  const int dim = table->config->embedding_dim;
+  const int64_t row_bytes = TrsQuantRowBytes(table->config->data_type, TRS_ROWS_TBE, dim);
+
+  PetscFunctionBegin;
+  (void)part;
+  PetscCall(round_numbers(table, &dtype, n * dim, &rows));
+  PetscCall(quantise(table, dtype, first, n, rows, &rows));
+  PetscCall(TrsBufferReserve(&table->changed, (table->n_changed + n) * (int64_t)sizeof(int64_t), PETSC_TRUE));
+  PetscCall(TrsBufferReserve(&table->changed_rows, (table->n_changed + n) * row_bytes, PETSC_TRUE));
+  memcpy((char *)table->changed_rows.data + table->n_changed * row_bytes, rows, (size_t)(n * row_bytes));
+  for (int64_t i = 0; i < n; i++) ((int64_t *)table->changed.data)[table->n_changed++] = first + i;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsQuantReaderCreate(const char *path, const TrsEmbeddingShards *shards,
                                     const TrsStoredTable *stored, TrsQuantReader *reader)
 {
@@ -211,17 +260,57 @@ PetscErrorCode TrsQuantReaderAddState(TrsQuantReader r, TrsState *state)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsQuantReaderAddDelta(TrsQuantReader r, TrsState *state)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < r->shards->tables->n; t++) {
+    TrsQuantTable *table = &r->table[t];
+    const int64_t cols = table->config->embedding_dim, rows = table->config->num_embeddings;
+    char path[PETSC_MAX_PATH_LEN];
+    TrsStateTensor *tensor;
+
+    PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight", table->config->name));
+    PetscCall(TrsStateAdd(state, path, TRS_FP32, 2, rows, cols, &tensor));
+    PetscCall(TrsStateAddPart(tensor, 0, 0, rows, cols, NULL, cols));
+    tensor->rows_of = table->config->name;
+    tensor->take = keep_rows;
+    tensor->take_context = table;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsQuantReaderWrite(TrsQuantReader r, const TrsEmbeddingShards *shards)
+{
+  for (int i = 0; i < shards->n; i++) {
+    const TrsTbeTable *shard = &shards->shard[i].tbe;
+    const TrsQuantTable *table = &r->table[shards->shard[i].table];
+    const int64_t *row = (const int64_t *)table->changed.data;
+    const int64_t from_bytes = TrsQuantRowBytes(shard->dtype, TRS_ROWS_TBE, shard->dim);
+    /* a mapped row of numbers has no padding */
+    const int64_t bytes = shard->stride * (TrsQuantIsPacked(shard->dtype) ? 1 : TrsDTypeBytes(shard->dtype));
+
+    for (int64_t k = 0; k < table->n_changed; k++)
+      memcpy((char *)shard->weight + row[k] * bytes, (const char *)table->changed_rows.data + k * from_bytes,
+             (size_t)PetscMin(bytes, from_bytes));
+  }
+}
+
 PetscErrorCode TrsQuantReaderDestroy(TrsQuantReader *reader)
 {
   TrsQuantReader r = *reader;
 
   PetscFunctionBegin;
   if (!r) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int t = 0; t < r->shards->tables->n; t++) PetscCall(PetscFree(r->table[t].part));
+  for (int t = 0; t < r->shards->tables->n; t++) {
+    PetscCall(PetscFree(r->table[t].part));
+    PetscCall(TrsBufferFree(&r->table[t].changed));
+    PetscCall(TrsBufferFree(&r->table[t].changed_rows));
+  }
   PetscCall(PetscFree(r->table));
   PetscCall(TrsBufferFree(&r->numbers));
   PetscCall(TrsBufferFree(&r->rows));
   PetscCall(TrsBufferFree(&r->slice));
+  PetscCall(TrsBufferFree(&r->rounded));
   PetscCall(PetscFree(*reader));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

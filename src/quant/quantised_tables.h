@@ -93,6 +93,21 @@ PetscErrorCode TrsQuantReaderAddState(TrsQuantReader reader, TrsState *state);
 PetscErrorCode TrsQuantReaderDestroy(TrsQuantReader *reader);
 
 /*
+  TrsQuantReaderAddDelta - List the tables for TrsDeltaRead(), which then gives the changed rows to
+    the reader. They become what TrsCheckpointRead() would make of the same rows in a checkpoint:
+    first rounded to the checkpoint's type, then quantised. The shards must have whole tables.
+
+  Not collective. Errors: those of TrsQuantReaderAddState(), raised while the delta is read
+*/
+PetscErrorCode TrsQuantReaderAddDelta(TrsQuantReader reader, TrsState *state);
+
+/*
+  Write the changed rows to shards, which must be writable. They may be others than those of
+  TrsQuantReaderCreate() if they are of the same tables. Not collective.
+*/
+void TrsQuantReaderWrite(TrsQuantReader reader, const TrsEmbeddingShards *shards);
+
+/*
   TrsQuantAddState - List the shards for TrsCheckpointWrite().
 
   int8, int4 and int2 tables are written as embedding/<table>/weight_quantised (input/FORMAT.md),

@@ -11,10 +11,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* Seconds of training for each second of writing the file. */
 static const double share = 99.0;
+
+/* The first file is written after this number of seconds. */
+static const double first_write_s = 5.0;
 
 /*
   A file of at most this size is written at every checkpoint. Writing the checkpoint itself takes
@@ -40,6 +44,7 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
 {
   const TrsSession *s = h->session;
   TrsResults r = h->results;
+  struct rusage usage;
   char path[64];
 
   PetscFunctionBegin;
@@ -51,6 +56,8 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscCall(TrsResultsAppend(r, "starts/elapsed_s", TrsClock() - h->start_s));
   PetscCall(TrsResultsAppend(r, "starts/samples_per_s",
                              h->progress->steps ? TrsProgressSpeed(h->progress) : (double)NAN));
+  getrusage(RUSAGE_SELF, &usage);
+  PetscCall(TrsResultsAppend(r, "starts/peak_memory_bytes", 1024.0 * (double)usage.ru_maxrss));
   PetscCall(TrsResultsAppendInt(r, "starts/ranks", s->size));
   PetscCall(TrsResultsAppendInt(r, "starts/hosts", s->machine.groups.n_hosts));
   PetscCall(TrsResultsAppendInt(r, "starts/global_batch", s->step_batch * s->size));
@@ -63,6 +70,13 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Set the ms per step in each stage from the seconds of n_ranks ranks together. */
+static void set_stages(TrsHistory *h, const double *seconds, int n_ranks, int64_t steps)
+{
+  for (int i = 0; i < TRS_STAGE_NONE && steps > 0; i++)
+    h->stage_ms[i] = 1e3 * seconds[i] / n_ranks / (double)steps;
+}
+
 /* Write this start's row with the stages' times until now. Collective. */
 static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
 {
@@ -73,8 +87,8 @@ static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
   PetscCall(TrsStageTimes(seconds, PETSC_FALSE));
   PetscCallMPI(MPI_Reduce(seconds, sum, TRS_N_STAGES, MPI_DOUBLE, MPI_SUM, 0, s->comm));
   if (s->rank != 0) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int i = 0; i < TRS_STAGE_NONE && steps > 0; i++)
-    h->stage_ms[i] = 1e3 * sum[i] / s->size / (double)steps;
+  set_stages(h, sum, s->size, steps);
+  h->gathered = PETSC_TRUE;
   PetscCall(write_row(h, steps));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -89,6 +103,7 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
   /* The step in a row is the number of updates before this step. */
   const TrsResultsRange ranges[] = {{"train", "train/step", step},
                                     {"eval", "eval/step", step + 1},
+                                    {"ahead", "ahead/step", step},
                                     {"metrics", "metrics/step", step + 1},
                                     {"ids", "ids/step", step + 1},
                                     {"starts", "starts/start", INT64_MAX},
@@ -146,7 +161,8 @@ PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, co
   *h = (TrsHistory){.session = session, .results = results, .progress = progress, .first_step = step};
   h->start_s = TrsClock();
   PetscCall(TrsOptionsGetReal(session->options, "-output_every", &h->every_s, NULL));
-  h->due_s = h->start_s + h->every_s;
+  h->interval_s = PetscMin(first_write_s, h->every_s);
+  h->due_s = h->start_s + h->interval_s;
   PetscCall(TrsResultsSetOutput(results, output));
   if (session->rank == 0 && output->path) {
     if (TrsOutputIsOwn(output)) ierr = take_over(h, output, step);
@@ -174,15 +190,22 @@ static PetscErrorCode write_alone(TrsHistory *h)
   PetscCall(TrsStageSwitch(before, NULL));
   end_s = TrsClock();
   h->free_s = end_s + share * (end_s - begin_s);
-  h->due_s = PetscMax(end_s + h->every_s, h->free_s);
+  h->interval_s = PetscMin(2 * h->interval_s, h->every_s);
+  h->due_s = PetscMax(end_s + h->interval_s, h->free_s);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsHistoryStep(TrsHistory *h, int64_t steps)
 {
+  double seconds[TRS_N_STAGES];
+
   PetscFunctionBegin;
   if (!h->plan || h->every_s <= 0 || TrsClock() < h->due_s) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!h->gathered) {
+    PetscCall(TrsStageTimes(seconds, PETSC_FALSE));
+    set_stages(h, seconds, 1, steps);
+  }
   PetscCall(write_row(h, steps));
   if (write_alone(h) != PETSC_SUCCESS) {
     TrsPrint(stderr, "trshard: warning: %s; the training goes on, and the next write tries again\n",

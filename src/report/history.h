@@ -2,7 +2,9 @@
 /*
   The history of a training, which the results file stores. It covers all starts of the training. A
   start loads the rows that earlier starts of the run have written. Each start also has a row in
-  /starts. The file is written so often that the curve survives if the job is killed.
+  /starts. The file is written so often that the curve survives if the job is killed. A start writes
+  its first file after a few seconds, and then less and less often, so that a reader can watch it
+  from the beginning.
 
   Rank 0 holds and writes everything. Its own clock decides when to write. Other ranks take no part
   in writes that depend on time, so their steps do not depend on a clock.
@@ -25,12 +27,14 @@ typedef struct {
   /* On all ranks: true if the file has the summary of an earlier start. A start without steps
      keeps this summary. */
   PetscBool has_summary;
-  /* Milliseconds per step in each stage, averaged over ranks when they were last gathered. NaN
-     before that. */
+  /* Milliseconds per step in each stage: averaged over ranks when they were last gathered. Before
+     that, rank 0's own when the file was last written, or NaN. */
   double stage_ms[TRS_STAGE_NONE];
-  char *plan;     /* the plan as JSON; "" if the previous start had the same plan */
-  double every_s; /* -output_every */
-  double due_s;   /* when the clock passes this time, the file must be written */
+  PetscBool gathered; /* true: stage_ms are averages over ranks */
+  char *plan;         /* the plan as JSON; "" if the previous start had the same plan */
+  double every_s;     /* -output_every */
+  double interval_s;  /* seconds until the next write; they double up to every_s */
+  double due_s;       /* when the clock passes this time, the file must be written */
   /* When the clock has passed this time, another write stays within its share of the time. */
   double free_s;
 } TrsHistory;

@@ -107,11 +107,16 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result, doub
     snprintf(metrics, sizeof(metrics), "  NE, AUC no number (one class)");
   else if (!isnan(p->auc))
     snprintf(metrics, sizeof(metrics), "  NE %.5f  AUC %.5f", p->ne, p->auc);
-  PetscCall(PetscPrintf(
-      p->comm, "step %" PRId64 "/%" PRId64 "  %s  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s%s\n",
-      done + p->shift, p->total_steps + p->shift, at, (double)done / (double)p->per_epoch,
-      p->line_loss / (double)p->line_steps, metrics,
-      (double)p->line_samples / PetscMax(p->line_steps_s, 1e-9), eta, bad_ids));
+  if (p->where[0])
+    PetscCall(PetscPrintf(p->comm, "step %" PRId64 "  %s  %s  loss %.5f%s  %.0f samples/s%s\n",
+                          done + p->shift, at, p->where, p->line_loss / (double)p->line_steps, metrics,
+                          (double)p->line_samples / PetscMax(p->line_steps_s, 1e-9), bad_ids));
+  else
+    PetscCall(PetscPrintf(
+        p->comm, "step %" PRId64 "/%" PRId64 "  %s  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s%s\n",
+        done + p->shift, p->total_steps + p->shift, at, (double)done / (double)p->per_epoch,
+        p->line_loss / (double)p->line_steps, metrics,
+        (double)p->line_samples / PetscMax(p->line_steps_s, 1e-9), eta, bad_ids));
   p->line_s = now_s;
   p->line_samples = p->line_steps = 0;
   p->line_loss = p->line_ids = p->line_bad_ids = p->line_steps_s = 0;
@@ -123,4 +128,28 @@ void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values)
   progress->ne = values->window.ne;
   progress->auc = values->window.auc;
   progress->one_class = (PetscBool)(values->window.lack == TRS_LACK_CLASS);
+}
+
+void TrsProgressWhere(TrsProgress *p, int64_t sample, const char *file)
+{
+  snprintf(p->where, sizeof(p->where), "sample %" PRId64 " of %s", sample, file);
+}
+
+PetscBool TrsProgressIsDue(const TrsProgress *p)
+{
+  return (PetscBool)(TrsClock() - p->line_s >= p->interval_s);
+}
+
+PetscErrorCode TrsProgressLine(TrsProgress *p, const char *state, const char *about)
+{
+  char at[32];
+
+  PetscFunctionBegin;
+  p->paused = (PetscBool)!TrsStdoutTakes(p->paused ? 0 : TRS_SLOW_READER_MS);
+  if (p->paused) PetscFunctionReturn(PETSC_SUCCESS);
+  clock_text(p->dated, at, sizeof(at));
+  PetscCall(PetscPrintf(p->comm, "%s  %s  after step %" PRId64 ": %s\n", state, at,
+                        p->first_step + p->steps + p->shift, about));
+  p->line_s = TrsClock();
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

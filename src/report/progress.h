@@ -13,6 +13,8 @@
 */
 enum { TRS_WARM_UP_STEPS = 8 };
 
+enum { TRS_PROGRESS_WHERE = 320 }; /* space for the place in a stream */
+
 /*
   Lines, results and pictures use the same definition of samples/s: the samples of all ranks,
   divided by rank 0's time in the steps that trained on these samples. Evaluations and checkpoints
@@ -28,6 +30,8 @@ typedef struct {
   /* The steps of the reader. Lines print the number of weight updates instead, which is a
      reader's step plus shift. */
   int64_t total_steps, per_epoch, first_step, shift;
+  /* The place in a stream, printed instead of the epoch; "" if the training reads no stream. */
+  char where[TRS_PROGRESS_WHERE];
   double start_s, line_s;         /* clock at the first step and at the last line */
   double steps_s, line_steps_s;   /* seconds in steps since the start, and since the last line */
   int64_t steps;                  /* number of steps of this run */
@@ -51,3 +55,12 @@ double TrsProgressSpeed(const TrsProgress *progress);
 
 /* Store the training's metrics for the next progress line. */
 void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values);
+
+/* Set the place in a stream: after this number of samples from this file. Not collective. */
+void TrsProgressWhere(TrsProgress *progress, int64_t sample, const char *file);
+
+/* True if the time for a progress line has come. Not collective. */
+PetscBool TrsProgressIsDue(const TrsProgress *progress);
+
+/* Print a progress line that has a state and a text instead of a step. Logically collective. */
+PetscErrorCode TrsProgressLine(TrsProgress *progress, const char *state, const char *about);

@@ -165,23 +165,45 @@ static PetscErrorCode append_number(TrsResults results, const char *prefix, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
-                                const TrsMetricValues *values)
+/* Append the metrics of an evaluation to the columns of a group such as "eval". */
+static PetscErrorCode append_evaluation(TrsResults results, const char *group, const TrsTaskConfigs *tasks,
+                                        const TrsMetricValues *values)
 {
   char prefix[TRS_PREFIX];
 
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(prefix, sizeof(prefix), "%s/", group));
+  PetscCall(append_number(results, prefix, "loss", TrsTaskLoss(tasks, values)));
+  for (int t = 0; t < tasks->n; t++) {
+    PetscCall(prefix_of(tasks, t, group, "", prefix));
+    if (tasks->n > 1) PetscCall(append_number(results, prefix, "loss", values[t].loss));
+    PetscCall(append_metrics(results, prefix, &values[t], ""));
+    PetscCall(append_groups(results, prefix, &values[t].groups));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
+                                const TrsMetricValues *values)
+{
   PetscFunctionBegin;
   /* Drop the old row, because a resumed run may repeat the evaluation of the step at which it
      starts. */
   PetscCall(TrsResultsDropLast(results, "eval/", "eval/step", step));
   PetscCall(TrsResultsAppendInt(results, "eval/step", step));
-  PetscCall(TrsResultsAppend(results, "eval/loss", TrsTaskLoss(tasks, values)));
-  for (int t = 0; t < tasks->n; t++) {
-    PetscCall(prefix_of(tasks, t, "eval", "", prefix));
-    if (tasks->n > 1) PetscCall(append_number(results, prefix, "loss", values[t].loss));
-    PetscCall(append_metrics(results, prefix, &values[t], ""));
-    PetscCall(append_groups(results, prefix, &values[t].groups));
-  }
+  PetscCall(append_evaluation(results, "eval", tasks, values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRecordAhead(TrsResults results, int64_t step, const char *file, int64_t position,
+                              const TrsTaskConfigs *tasks, const TrsMetricValues *values)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsResultsAppendInt(results, "ahead/step", step));
+  PetscCall(TrsResultsAppendText(results, "ahead/file", file));
+  PetscCall(TrsResultsAppendInt(results, "ahead/position", position));
+  PetscCall(TrsResultsAppendInt(results, "ahead/samples", values[0].n_samples));
+  PetscCall(append_evaluation(results, "ahead", tasks, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

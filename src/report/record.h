@@ -35,6 +35,14 @@ PetscErrorCode TrsRecordStep(TrsResults results, int64_t step, const TrsStepResu
 PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
                                 const TrsMetricValues *values);
 
+/*
+  Append a row to /ahead/..., for a file that was evaluated before the training used its samples.
+  `position` is the number of samples that the stream has before the file. `step` and `values` are
+  as in TrsRecordMetrics().
+*/
+PetscErrorCode TrsRecordAhead(TrsResults results, int64_t step, const char *file, int64_t position,
+                              const TrsTaskConfigs *tasks, const TrsMetricValues *values);
+
 /* Append a row to /metrics/..., with `step` and `values` as in TrsRecordMetrics(). */
 PetscErrorCode TrsRecordRunningMetrics(TrsResults results, int64_t step, const TrsTaskConfigs *tasks,
                                        const TrsRunningValues *values);

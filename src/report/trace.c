@@ -123,6 +123,7 @@ static PetscErrorCode take_spans(const TrsTrace *trace, int64_t *n, TrsTraceSpan
   for (int64_t i = 0; i < *n; i++) {
     (*span)[i].start_s = TrsClockToRank0(&trace->start, &end, (*span)[i].start_s);
     (*span)[i].end_s = TrsClockToRank0(&trace->start, &end, (*span)[i].end_s);
+    (*span)[i].needed_s = TrsClockToRank0(&trace->start, &end, (*span)[i].needed_s);
   }
   *n_lost += n_left_out;
   PetscFunctionReturn(PETSC_SUCCESS);

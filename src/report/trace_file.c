@@ -78,6 +78,9 @@ static void write_spans(FILE *out, int rank, int64_t n, const TrsTraceSpan *span
             rank, row, (double)start_ns / 1e3, (double)(end_ns - start_ns) / 1e3,
             kinds[PetscMin(row, TRS_TRACE_EXCHANGE)], TrsTraceName(span[i].what), span[i].step);
     if (span[i].bytes >= 0) fprintf(out, ",\"bytes\":%" PRId64, span[i].bytes);
+    if (span[i].message_bytes >= 0) fprintf(out, ",\"message_bytes\":%" PRId64, span[i].message_bytes);
+    if (isfinite(span[i].needed_s))
+      fprintf(out, ",\"needed\":%.3f", (double)llround((span[i].needed_s - zero_s) * 1e9) / 1e3);
     fputs("}}", out);
   }
 }

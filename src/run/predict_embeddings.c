@@ -2,6 +2,7 @@
 #include "run/predict_embeddings.h"
 
 #include "core/names.h"
+#include "train/pair_loss.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -91,7 +92,7 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
   const char *output = NULL;
 
   PetscFunctionBegin;
-  *e = (TrsPredictEmbeddings){.n = 0};
+  *e = (TrsPredictEmbeddings){.candidate = -1};
   PetscCall(TrsOptionsGetStrings(session->options, option, &e->n, &e->feature, NULL));
   PetscCall(TrsOptionsGetString(session->options, "-output", &output, NULL));
   if (e->n && !output)
@@ -121,14 +122,22 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPredictEmbeddingsKeep(const TrsPredictEmbeddings *e, const TrsSession *session)
+PetscErrorCode TrsPredictEmbeddingsKeep(TrsPredictEmbeddings *e, const TrsSession *session)
 {
+  const char *name;
+
   PetscFunctionBegin;
   if (e->n) PetscCall(TrsModelParallelKeepPooled(session->model));
   if (!e->tower[TRS_SIDE_QUERY] && !e->tower[TRS_SIDE_CANDIDATE]) PetscFunctionReturn(PETSC_SUCCESS);
   if (!TrsModelParallelPairWidth(session->model))
     PetscCall(TrsOptionError(session->options, "-predict_towers", "only -interaction two_tower has towers"));
   PetscCall(TrsModelParallelKeepPairs(session->model));
+  if (!e->tower[TRS_SIDE_CANDIDATE]) PetscFunctionReturn(PETSC_SUCCESS);
+  /* a model whose feature -candidate_id has id_map qr has no ids of candidates */
+  if (TrsPairCandidate(session->options, &session->tables, &e->candidate, &name)) {
+    TrsErrorClear();
+    e->candidate = -1;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -160,6 +169,21 @@ static PetscErrorCode add_tower(TrsPredictEmbeddings *e, TrsModelParallel model,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Add the candidates' ids of a batch to the results; -1 for a sample without a candidate. */
+static PetscErrorCode add_ids(TrsPredictEmbeddings *e, const TrsBatch *batch, int64_t n_total,
+                              TrsResults results)
+{
+  int64_t *ids;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(&e->rows, batch->batch * (int64_t)sizeof(*ids), PETSC_FALSE));
+  ids = (int64_t *)e->rows.data;
+  for (int64_t b = 0; b < batch->batch; b++) ids[b] = TrsBatchFirstId(batch, e->candidate, b);
+  PetscCall(
+      TrsResultsAddSampleInts(results, "towers/candidate_id", n_total, batch->first, batch->batch, ids));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *e, TrsModelParallel model, const TrsBatch *batch,
                                        int64_t n_total, TrsResults results)
 {
@@ -182,6 +206,11 @@ PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *e, TrsModelParallel
   }
   for (int s = 0; s < TRS_N_SIDES; s++) {
     const PetscErrorCode ierr = e->tower[s] ? add_tower(e, model, batch, s, n_total, results) : PETSC_SUCCESS;
+
+    if (!failed) failed = ierr;
+  }
+  if (e->candidate >= 0) {
+    const PetscErrorCode ierr = add_ids(e, batch, n_total, results);
 
     if (!failed) failed = ierr;
   }

@@ -22,6 +22,8 @@ typedef struct {
   char **path;                  /* [n] paths of the features' arrays in -output */
   TrsBuffer rows;               /* the rows of one feature for a batch */
   PetscBool tower[TRS_N_SIDES]; /* true: the outputs of this tower are written */
+  /* index of the feature with the candidates' ids; -1 if there is none */
+  int candidate;
 } TrsPredictEmbeddings;
 
 /*
@@ -39,11 +41,12 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
   Make the model keep the embeddings and tower outputs that will be written. Not collective. Errors:
   OPTION for towers that the model lacks
 */
-PetscErrorCode TrsPredictEmbeddingsKeep(const TrsPredictEmbeddings *embeddings, const TrsSession *session);
+PetscErrorCode TrsPredictEmbeddingsKeep(TrsPredictEmbeddings *embeddings, const TrsSession *session);
 PetscErrorCode TrsPredictEmbeddingsFree(TrsPredictEmbeddings *embeddings);
 
 /*
-  Add a batch's rows to the results, as /embeddings/<feature> and /towers/<side>. The model must
+  Add a batch's rows to the results, as /embeddings/<feature> and /towers/<side>, and the
+  candidates' ids as /towers/candidate_id. The model must
   have kept them (TrsPredictEmbeddingsKeep()). Collective on the results' communicator, even if a
   rank fails. Errors: those of TrsResultsAddRows().
 */

@@ -47,13 +47,16 @@ static PetscErrorCode run_task(MPI_Comm comm, TrsOptions options)
 /* Run the task that the options select. */
 static PetscErrorCode run_options(MPI_Comm comm, TrsOptions options)
 {
+  static const char about[] = TRS_NAME " " TRS_VERSION ": trains and shards recommendation models\n"
+                                       "  mpirun -n 4 " TRS_NAME
+                                       " -options_file run.opts [-option value ...]\n";
   PetscBool help, all, version;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsHelpWanted(options, &help, &all));
   PetscCall(TrsOptionsGetBool(options, "-version", &version, NULL));
   if (help)
-    PetscCall(TrsOptionsHelp(options, comm));
+    PetscCall(TrsOptionsHelp(options, comm, about));
   else if (version)
     PetscCall(print_version(comm));
   else

@@ -12,10 +12,16 @@
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
+#include "report/kernels.h"
 #include "report/recall.h"
 #include "report/trace.h"
+#include "run/beside.h"
+#include "run/deltas.h"
 #include "run/early_stopping.h"
+#include "run/increments.h"
+#include "run/neighbours.h"
 #include "run/predict_embeddings.h"
+#include "session/follow.h"
 #include "session/start_state.h"
 #include "shard/sharded_ebc.h"
 #include "train/dense_allreduce.h"
@@ -32,7 +38,8 @@ static const TrsOptionSpec run_specs[] = {
      "HDF5 file for the run's results (default: none). A resumed training continues its own file"},
     {"-output_every", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",
      "a training writes -output at least this often, and at each checkpoint; 0: only at checkpoints and at "
-     "the end. Writing takes at most 1 % of the time, so a very long history is written less often"},
+     "the end. The first write comes after 5 s, and each interval is twice the one before. Writing takes "
+     "at most 1 % of the time, so a very long history is written less often"},
     {"-existing_outputs", TRS_OPTION_ENUM, "backup", NULL, "backup,refuse,replace", NULL,
      "what to do if something else stands where an output goes. That is another run's file, or a file of no "
      "run, at -output, -trace, -checkpoint_final, -checkpoint_best and -quant_checkpoint. At -plan_output, "
@@ -85,6 +92,7 @@ static const TrsOptionGroup checkpoint_group = TRS_OPTION_GROUP("Checkpoints", c
 const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_machine_options,
                                                    &trs_reader_options,
+                                                   &trs_follow_options,
                                                    &trs_tables_options,
                                                    &trs_table_options,
                                                    &trs_shard_options,
@@ -101,11 +109,16 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_pipeline_options,
                                                    &trs_metrics_options,
                                                    &trs_trace_options,
+                                                   &trs_kernel_report_options,
                                                    &trs_early_stopping_options,
                                                    &checkpoint_group,
+                                                   &trs_increment_options,
+                                                   &trs_beside_options,
+                                                   &trs_delta_options,
                                                    &trs_start_options,
                                                    &trs_quant_options,
                                                    &trs_predict_options,
+                                                   &trs_neighbours_options,
                                                    &trs_recall_options,
                                                    &trs_cpu_options,
                                                    &trs_comm_options,

@@ -10,6 +10,7 @@
 #include "session/checkpoint_model.h"
 #include "session/left_over.h"
 #include "session/outputs.h"
+#include "session/session_mapping.h"
 #include "session/signals.h"
 
 PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const TrsBatchObserver *observer,
@@ -71,7 +72,7 @@ static PetscErrorCode set_up(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOutputsOpen(comm, options, 1u << TRS_OUTPUT_RESULTS, &e->outputs));
   PetscCall(TrsOutputsClaim(&e->outputs, ""));
   PetscCall(TrsResultsSetOutput(e->results, &e->outputs.file[TRS_OUTPUT_RESULTS]));
-  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, s));
+  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, NULL, s));
   PetscCall(TrsSessionNeedLabels(s));
   PetscCall(TrsCheckpointModelCheckData(s));
   PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_FALSE));
@@ -80,8 +81,10 @@ static PetscErrorCode set_up(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, e->results));
   PetscCall(TrsCheckpointRead(s->comm, init_from, &s->state, &info));
+  PetscCall(TrsSessionTakeMapping(s, init_from, info.mapping_read, PETSC_TRUE, e->results));
   PetscCall(TrsReportDroppedIds(s));
   e->updates = info.step;
+  s->mapping = NULL; /* the results have a copy */
   PetscCall(TrsCheckpointInfoFree(&info));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &e->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -2,6 +2,7 @@
 #include "run/task_plan.h"
 
 #include "core/names.h"
+#include "data/data_mapping.h"
 #include "data/reader.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
@@ -33,6 +34,7 @@ static PetscErrorCode open_dataset(MPI_Comm comm, TrsOptions options, TrsDataset
   if (absent) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDatasetOpen(comm, n_paths, paths, dataset));
   PetscCall(TrsReaderChooseDense(options, *dataset));
+  PetscCall(TrsDataMappingCheck(comm, *dataset));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -9,10 +9,12 @@
 #include "report/latency.h"
 #include "report/metrics.h"
 #include "report/record.h"
+#include "run/neighbours.h"
 #include "run/predict_embeddings.h"
 #include "session/checkpoint_model.h"
 #include "session/left_over.h"
 #include "session/outputs.h"
+#include "session/session_mapping.h"
 #include "session/signals.h"
 
 #include <inttypes.h>
@@ -30,6 +32,7 @@ typedef struct {
   TrsStoredTable *stored; /* [tables] the form of each table in the checkpoint */
   TrsCheckpointInfo info;
   TrsPredictEmbeddings embeddings;
+  TrsNeighbours neighbours;
   int64_t n_samples; /* number of samples in the dataset */
   TrsLatency latency;
   TrsWatchdog watchdog;
@@ -150,6 +153,7 @@ static PetscErrorCode read_checkpoint(TrsPrediction *p)
   PetscCall(TrsQuantReaderDestroy(&reader));
   PetscCall(TrsStateFree(&state));
   PetscCall(ierr);
+  PetscCall(TrsSessionTakeMapping(s, p->path, p->info.mapping_read, PETSC_TRUE, p->results));
   PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " update%s\n", "weights", p->path, p->info.step,
                         TrsPlural(p->info.step, "s")));
   PetscCall(TrsReportDroppedIds(s));
@@ -223,13 +227,14 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   p->options = options;
   PetscCall(find_checkpoint(p));
   PetscCall(with_newest(p, take_model));
-  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, s));
+  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, NULL, s));
   PetscCall(TrsCheckpointModelCheckData(s));
   PetscCall(TrsPredictEmbeddingsOpen(s, &p->embeddings));
   PetscCall(PetscCalloc1((size_t)s->tables.n, &p->stored));
   PetscCall(with_newest(p, look_at_tables));
   PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_TRUE));
   PetscCall(TrsPredictEmbeddingsKeep(&p->embeddings, s));
+  PetscCall(TrsNeighboursOpen(s, &p->neighbours));
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, p->results));
   PetscCall(report_memory(p));
@@ -258,6 +263,7 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
   TrsWatchdogBeat(p->watchdog, batch->step);
   /* This call is collective, so it comes before checks that may fail on only one rank. */
   PetscCall(TrsPredictEmbeddingsAdd(&p->embeddings, p->session.model, batch, p->n_samples, p->results));
+  PetscCall(TrsNeighboursAdd(&p->neighbours, batch));
   PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
   for (int64_t i = 0; i < batch->batch * columns; i++) {
     if (isfinite(predictions[i])) continue;
@@ -292,6 +298,7 @@ static PetscErrorCode predict(TrsPrediction *p)
   PetscCall(TrsReportBadInput(s, info, s->eval_reader, "predict"));
   PetscCall(TrsReaderDestroy(&s->eval_reader));
   PetscCall(TrsLatencyReport(s->comm, &p->latency, p->results));
+  PetscCall(TrsNeighboursFind(&p->neighbours, s->comm, p->n_samples, p->results));
   if (info->has_labels) {
     PetscCall(TrsRecordMetrics(p->results, p->info.step, &s->tasks, p->values));
     PetscCall(TrsReportMetrics(s->comm, "predict", &s->tasks, p->values));
@@ -316,6 +323,7 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   info.options = options;
   info.model = model;
   info.plan = plan;
+  info.mapping = p->info.mapping_read;
   info.output = &p->outputs.file[TRS_OUTPUT_QUANTISED];
   PetscCall(list_tensors(p, &state));
   PetscCall(TrsCheckpointWrite(s->comm, path, &state, &info));
@@ -351,6 +359,7 @@ static PetscErrorCode destroy(void *prediction)
   PetscCall(TrsOutputsClose(&p->outputs));
   PetscCall(TrsLatencyFree(&p->latency));
   PetscCall(TrsPredictEmbeddingsFree(&p->embeddings));
+  PetscCall(TrsNeighboursFree(&p->neighbours));
   PetscCall(TrsCheckpointInfoFree(&p->info));
   PetscCall(TrsSessionDestroy(&p->session));
   TrsCheckpointRelease(&p->hold);

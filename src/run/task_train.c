@@ -15,7 +15,9 @@
 #include "session/left_over.h"
 #include "session/signals.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 /*
   Limit on the time that a requested stop waits for the next average of the copies. Batch systems
@@ -34,6 +36,9 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   PetscCall(TrsOptionsGetInt(options, "-eval_every", &t->eval_every, NULL));
   PetscCall(TrsOptionsGetInt(options, "-metrics_every", &t->metrics_every, NULL));
   PetscCall(TrsOptionsGetInt(options, "-metrics_window_samples", &t->metrics_window, NULL));
+  PetscCall(TrsIncrementsFromOptions(options, &t->increments));
+  PetscCall(TrsBesideFromOptions(options, &t->beside));
+  PetscCall(TrsDeltasFromOptions(options, &t->deltas));
   PetscCall(TrsEarlyStoppingFromOptions(options, &t->early));
   PetscCall(TrsLearningRatesFromOptions(options, &t->rates));
   if (t->checkpoint_every && !t->checkpoint_dir)
@@ -52,6 +57,15 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
 static int64_t updates_at(const TrsTraining *t, int64_t step)
 {
   return t->start.step + step - t->first_step;
+}
+
+/* If the total number of updates N is known, write " of N". Otherwise write "". */
+static const char *of_total(const TrsTraining *t, char *text, size_t size)
+{
+  text[0] = '\0';
+  if (t->total_steps < TRS_MOST_COUNT)
+    (void)snprintf(text, size, " of %" PRId64, updates_at(t, t->total_steps));
+  return text;
 }
 
 /* After the session has opened the evaluation data, check the options that need this data. */
@@ -90,11 +104,16 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
 
   PetscFunctionBegin;
   PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
-  PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
-  PetscCall(TrsResultsSetInt(t->results, "steps_per_epoch", t->per_epoch));
+  if (s->follow) {
+    PetscCall(TrsTrainingFollowSetUp(t));
+  } else {
+    PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
+    PetscCall(TrsResultsSetInt(t->results, "steps_per_epoch", t->per_epoch));
+  }
   PetscCall(TrsPipelineCreate(s->machine.groups.dense, s->options, s->model, t->reader,
                               t->start.step - t->first_step, &trs_stop_requested, &t->pipeline));
   if (t->metrics) PetscCall(TrsPipelineSetObserver(t->pipeline, &observer));
+  TrsPipelineSetBusy(t->pipeline, &t->beside.busy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -133,16 +152,22 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
   PetscCall(read_options(t, options));
   PetscCall(TrsTrainingOpenFolder(t, comm, options));
+  PetscCall(TrsDeltasOpenFolder(&t->deltas, comm, options, t->checkpoint_dir));
   PetscCall(TrsStartFind(comm, options, t->checkpoint_dir, &t->from));
+  PetscCall(TrsFollowCreate(comm, options, t->from.resumed ? t->from.path : NULL, &t->follow));
   PetscCall(TrsResultsCreate(comm, output, &t->results));
-  PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
+  PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, t->follow, s));
   PetscCall(check_evaluation(t));
+  PetscCall(TrsIncrementsCheck(&t->increments, s));
+  PetscCall(TrsBesideCheck(&t->beside, s));
+  PetscCall(TrsDeltasCheck(&t->deltas, s));
   if (s->eval) PetscCall(TrsRecallOpen(s, &t->recall));
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsColumnCutsTell(s->comm, options, &s->tables, &s->plan));
   PetscCall(TrsReportAttributes(s, t->results));
   PetscCall(TrsEarlyStoppingFindTask(options, &s->tasks, &t->early));
-  PetscCall(PetscCalloc2((size_t)s->tasks.n, &t->measured, (size_t)s->tasks.n, &t->evaluated));
+  PetscCall(PetscCalloc3((size_t)s->tasks.n, &t->measured, (size_t)s->tasks.n, &t->evaluated,
+                         (size_t)s->tasks.n, &t->ahead));
   if (t->metrics_every)
     PetscCall(TrsTaskRunningCreate(s->comm, &s->tasks, options, t->metrics_window, &t->metrics));
   PetscCall(TrsTrainingLoad(t));
@@ -152,63 +177,175 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   t->done = t->metrics_done = t->first_step;
   PetscCall(TrsTraceStart(s->comm, options, t->start.step, s->machine.device,
                           &t->outputs.file[TRS_OUTPUT_TRACE], &t->trace));
+  PetscCall(TrsKernelReportStart(&t->session, &t->kernels));
   PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Write a checkpoint to the file of this kind. For TRS_N_OUTPUTS, write it into the checkpoint
-  folder.
-*/
-static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
-{
-  const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
-  TrsSession *s = &t->session;
-  TrsCheckpointInfo info = {.step = updates_at(t, t->done),
-                            .run_step = t->done,
-                            .global_batch = s->step_batch * s->size,
-                            .epoch = t->done / t->per_epoch,
-                            .epoch_steps = t->per_epoch,
-                            .evaluation_due = kind == TRS_N_OUTPUTS && t->evaluation_due,
-                            .samples_seen = t->samples};
-  TrsTaskRunningNumbers metrics = {.n = 0};
-  const TrsDatasetInfo *data;
+/* Texts of a TrsCheckpointInfo. */
+typedef struct {
   char *options, *plan, *model;
+} TrsInfoTexts;
+
+/*
+  Fill the description of the weights after this step, for a checkpoint or a delta: the position in
+  the data, the options, the plan and the model. Free the texts with free_texts().
+*/
+static PetscErrorCode make_info(TrsTraining *t, TrsInfoTexts *texts, TrsCheckpointInfo *info)
+{
+  TrsSession *s = &t->session;
+  const TrsDatasetInfo *data;
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
   PetscCall(TrsModelParallelSynchronise(s->model));
-  PetscCall(TrsDatasetGetInfo(s->train, &data));
-  info.data_samples = data->num_samples;
-  info.data_hash = data->sample_hash;
-  PetscCall(PetscArraycpy(info.states_from, t->start.states_from, TRS_STATES_KINDS));
-  PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
+  PetscCall(TrsOptionsText(s->options, &texts->options));
+  PetscCall(TrsShardingPlanToJson(&s->plan, &texts->plan));
+  PetscCall(TrsCheckpointModelText(s, &texts->model));
+  *info = (TrsCheckpointInfo){.step = updates_at(t, t->done),
+                              .run_step = t->done,
+                              .global_batch = s->step_batch * s->size,
+                              .epoch = t->done / t->per_epoch,
+                              .epoch_steps = s->follow ? 0 : t->per_epoch,
+                              .follows = (PetscBool)(s->follow != NULL),
+                              .samples_seen = t->samples,
+                              .options = texts->options,
+                              .plan = texts->plan,
+                              .model = texts->model,
+                              .mapping = s->mapping,
+                              .place = t->deltas.place};
+  if (s->follow) {
+    TrsTrainingFollowPlace(t, &info->follow_place);
+  } else {
+    PetscCall(TrsDatasetGetInfo(s->train, &data));
+    info->data_samples = data->num_samples;
+    info->data_hash = data->sample_hash;
+  }
+  PetscCall(PetscArraycpy(info->states_from, t->start.states_from, TRS_STATES_KINDS));
+  PetscCall(PetscStrncpy(info->run_id, t->run_id, sizeof(info->run_id)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode free_texts(TrsInfoTexts *texts)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(texts->options));
+  PetscCall(PetscFree(texts->plan));
+  PetscCall(PetscFree(texts->model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Print a line about a checkpoint that is in place. */
+static PetscErrorCode tell_checkpoint(const TrsTraining *t, const TrsCheckpointInfo *info, const char *file)
+{
+  MPI_Comm comm = t->session.comm;
+
+  PetscFunctionBegin;
+  PetscCall(PetscPrintf(comm, "checkpoint after step %" PRId64 ": %s", info->step, file));
+  if (info->is_increment)
+    PetscCall(PetscPrintf(comm, ", increment %" PRId64 " of the full one after step %" PRId64,
+                          t->increments.place.number, t->increments.place.base_step));
+  PetscCall(PetscPrintf(comm, "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The checkpoint beside the training is in place, or `ierr` is why it is not. */
+static PetscErrorCode end_beside(TrsTraining *t, PetscErrorCode ierr)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsIncrementsWritten(&t->increments, ierr ? NULL : &t->beside.info));
+  PetscCall(ierr);
+  t->has_checkpoint = PETSC_TRUE;
+  PetscCall(tell_checkpoint(t, &t->beside.info, t->checkpoint_dir));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* If a checkpoint is being written beside the training, wait for it. */
+static PetscErrorCode wait_beside(TrsTraining *t)
+{
+  PetscFunctionBegin;
+  if (!t->beside.writer) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(end_beside(t, TrsBesideWait(&t->beside, t->session.comm, t->folder)));
+  TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTrainingAdvanceCheckpoint(TrsTraining *t, PetscBool busy)
+{
+  PetscBool written = PETSC_FALSE;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (!t->beside.writer || busy) PetscFunctionReturn(PETSC_SUCCESS);
+  ierr = TrsBesideAdvance(&t->beside, t->session.comm, t->folder, &written);
+  if (written || ierr) PetscCall(end_beside(t, ierr));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write a checkpoint into the folder, or begin to write it beside the training. */
+static PetscErrorCode write_to_folder(TrsTraining *t, PetscBool beside, TrsCheckpointInfo *info)
+{
+  PetscFunctionBegin;
+  PetscCall(wait_beside(t));
+  PetscCall(TrsIncrementsChoose(&t->increments, &t->session, t->folder, info));
+  if (!beside || info->is_increment) {
+    PetscCall(TrsIncrementsWrite(&t->increments, &t->session, t->folder, info));
+    t->has_checkpoint = PETSC_TRUE;
+    PetscCall(tell_checkpoint(t, info, t->checkpoint_dir));
+  } else {
+    PetscCall(TrsBesideBegin(&t->beside, &t->session, t->folder, info));
+    TrsIncrementsTaken(&t->increments, &t->session);
+  }
+  t->kept_at = t->done;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Write a checkpoint to the file of this kind. For TRS_N_OUTPUTS, write it into the checkpoint
+  folder. beside: a full one may be written there beside the training.
+*/
+static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind, PetscBool beside)
+{
+  const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
+  TrsSession *s = &t->session;
+  TrsTaskRunningNumbers metrics = {.n = 0};
+  TrsCheckpointInfo info;
+  TrsInfoTexts texts;
+
+  PetscFunctionBegin;
+  PetscCall(make_info(t, &texts, &info));
+  info.evaluation_due = kind == TRS_N_OUTPUTS && t->evaluation_due;
   info.metrics_of = t->metrics_of;
   if (t->metrics) PetscCall(TrsTaskRunningSave(t->metrics, &metrics));
   info.metrics = (TrsCheckpointNumbers){metrics.n, metrics.value};
   info.metrics_exact = (TrsCheckpointNumbers){metrics.n_exact, metrics.exact};
   info.metrics_window = (TrsCheckpointNumbers){metrics.n_window, metrics.window};
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
-  PetscCall(TrsOptionsText(s->options, &options));
-  PetscCall(TrsShardingPlanToJson(&s->plan, &plan));
-  PetscCall(TrsCheckpointModelText(s, &model));
-  info.options = options;
-  info.model = model;
-  info.plan = plan;
+  PetscCall(TrsAgree(s->comm, TrsModelParallelListChanges(s->model, ~0u)));
   if (kind != TRS_N_OUTPUTS) {
     info.output = &t->outputs.file[kind];
     PetscCall(TrsCheckpointWrite(s->comm, file, &s->state, &info));
+    PetscCall(tell_checkpoint(t, &info, file));
   } else {
-    file = t->checkpoint_dir;
-    PetscCall(TrsCheckpointFolderWrite(t->folder, &s->state, &info));
-    t->has_checkpoint = PETSC_TRUE;
-    t->kept_at = t->done;
+    PetscCall(write_to_folder(t, beside, &info));
   }
-  PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", info.step, file));
-  PetscCall(PetscFree(options));
-  PetscCall(PetscFree(plan));
-  PetscCall(PetscFree(model));
+  PetscCall(free_texts(&texts));
+  TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write a delta, if one is due after this step. */
+static PetscErrorCode write_delta(TrsTraining *t)
+{
+  TrsCheckpointInfo info;
+  TrsInfoTexts texts;
+
+  PetscFunctionBegin;
+  if (!t->deltas.every || t->done % t->deltas.every != 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(make_info(t, &texts, &info));
+  PetscCall(TrsDeltasWrite(&t->deltas, &t->session, &info));
+  PetscCall(free_texts(&texts));
   TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -217,7 +354,8 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 static PetscErrorCode keep_in_folder(TrsTraining *t)
 {
   PetscFunctionBegin;
-  if (t->checkpoint_dir && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  PetscCall(wait_beside(t));
+  if (t->checkpoint_dir && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -227,7 +365,7 @@ static PetscErrorCode keep_in_folder(TrsTraining *t)
 */
 static PetscErrorCode keep_best(TrsTraining *t)
 {
-  const PetscErrorCode ierr = checkpoint(t, TRS_OUTPUT_BEST);
+  const PetscErrorCode ierr = checkpoint(t, TRS_OUTPUT_BEST, PETSC_FALSE);
 
   PetscFunctionBegin;
   if (ierr) PetscCall(keep_in_folder(t));
@@ -253,6 +391,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   PetscCall(TrsEvaluateSession(&t->session, NULL, t->recall.n ? &observer : NULL, t->evaluated, stopped));
   t->evaluation_due = *stopped;
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
+  t->evaluated_at = t->done;
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, updates));
   PetscCall(TrsReportMetrics(t->session.comm, what, tasks, t->evaluated));
@@ -341,6 +480,7 @@ static PetscErrorCode write_due(TrsTraining *t)
   PetscBool due;
 
   PetscFunctionBegin;
+  PetscCall(write_delta(t));
   PetscCall(is_checkpoint_due(t, &due));
   if (!due) {
     PetscCall(TrsHistoryStep(&t->history, t->done - t->first_step));
@@ -349,7 +489,8 @@ static PetscErrorCode write_due(TrsTraining *t)
   /* A resumed run counts from the checkpoint on. */
   PetscCall(TrsIdReportRow(&t->ids, updates_at(t, t->done)));
   ierr = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
-  PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  /* At the end of the training nothing is left beside which the file could be written. */
+  PetscCall(checkpoint(t, TRS_N_OUTPUTS, (PetscBool)(t->beside.wanted && t->done < t->total_steps)));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -380,6 +521,7 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
 {
   const int64_t before = t->done;
   const TrsDatasetInfo *info;
+  TrsFollowPlace place;
   TrsStepResult news = *result;
 
   PetscFunctionBegin;
@@ -390,9 +532,17 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   PetscCall(TrsReportBadData(&t->session, info, &news));
   t->told_bad_ids = (PetscBool)(t->told_bad_ids || result->bad_ids);
   t->told_bad_numbers = (PetscBool)(t->told_bad_numbers || result->bad_numbers);
-  if (!isfinite(result->loss)) PetscCall(refuse_loss(&t->session, &news));
+  if (!isfinite(result->loss)) {
+    PetscCall(wait_beside(t)); /* it is of an earlier step, and good */
+    PetscCall(refuse_loss(&t->session, &news));
+  }
   t->done = result->step + 1;
   t->samples += result->global_batch;
+  if (t->session.follow) {
+    t->position = result->position + result->global_batch;
+    TrsTrainingFollowPlace(t, &place);
+    TrsProgressWhere(&t->progress, place.taken, place.file[0] ? place.file : "-data_train");
+  }
   PetscCall(TrsRecordStep(t->results, news.step, result, &t->rates, step_s));
   if (t->metrics) {
     PetscCall(TrsTaskRunningStep(t->metrics, result->global_batch, t->progress.steps_s + step_s));
@@ -400,6 +550,7 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   }
   PetscCall(TrsProgressStep(&t->progress, result, step_s));
   TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
+  PetscCall(TrsTrainingAdvanceCheckpoint(t, result->busy));
   PetscCall(wait_for_mean(t, result));
   t->evaluation_due = (PetscBool)(t->session.eval && (t->done == t->total_steps ||
                                                       (t->eval_every && t->done % t->eval_every == 0)));
@@ -414,6 +565,39 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Take new files after a step, or wait for them. If a bad file ends the run, first write the
+  results, and a checkpoint to the checkpoint folder.
+*/
+static PetscErrorCode follow(TrsTraining *t, TrsStepResult *result, PetscBool *more)
+{
+  const PetscErrorCode ierr = TrsTrainingFollow(t, result, more);
+  PetscErrorCode of_history;
+
+  PetscFunctionBegin;
+  if ((ierr == TRS_ERR_DATA || ierr == TRS_ERR_NO_INPUT) && t->done > t->first_step) {
+    of_history = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
+    PetscCall(keep_in_folder(t));
+    PetscCall(of_history);
+  }
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Do a step. If its data is bad, which all ranks know, a checkpoint that was begun beside the
+  earlier steps still gets its place.
+*/
+static PetscErrorCode do_step(TrsTraining *t, TrsStepResult *result, PetscBool *more)
+{
+  const PetscErrorCode ierr = TrsPipelineProgress(t->pipeline, result, more);
+
+  PetscFunctionBegin;
+  if (ierr == TRS_ERR_DATA || ierr == TRS_ERR_NO_INPUT) PetscCall(wait_beside(t));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
 {
   TrsStepResult result = {.stop = PETSC_FALSE};
@@ -424,16 +608,23 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
                              t->start.step - t->first_step, &t->progress));
   if (t->evaluation_due && t->done < t->total_steps) PetscCall(evaluate(t, &result.stop));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
-    const double start_s = TrsClock();
-    int64_t before, now;
+    double start_s;
+    int64_t before, now, steps;
 
-    if (t->done < t->total_steps) TrsTraceStepBegin(updates_at(t, t->done));
+    if (t->session.follow) PetscCall(TrsTrainingEvaluateAhead(t, &result.stop));
+    if (result.stop) break;
+    start_s = TrsClock();
+
+    PetscCall(TrsReaderSteps(t->reader, &steps, NULL));
+    if (t->done < steps) TrsTraceStepBegin(updates_at(t, t->done));
+    PetscCall(TrsKernelReportStep(&t->kernels, t->done - t->first_step));
     TrsMemoryUse(&before, NULL);
-    PetscCall(TrsPipelineProgress(t->pipeline, &result, &more));
+    PetscCall(do_step(t, &result, &more));
     TrsMemoryUse(&now, NULL);
     TrsTraceStepEnd();
     if (t->done - t->first_step >= TRS_WARM_UP_STEPS) t->allocations += now - before;
     if (more) PetscCall(after_step(t, &result, TrsClock() - start_s));
+    if (t->session.follow) PetscCall(follow(t, &result, &more));
   }
   *stopped = result.stop;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -460,17 +651,16 @@ static PetscErrorCode record_allocations(TrsTraining *t)
 */
 static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 {
-  char why[256];
+  char why[256], total[32];
 
   PetscFunctionBegin;
   if (TrsEarlyStoppingIsOver(&t->early)) {
     TrsEarlyStoppingText(&t->early, why, sizeof(why));
     PetscCall(PetscPrintf(t->session.comm,
-                          "stopped early after step %" PRId64 " of %" PRId64
-                          ": %s (-early_stopping_patience)\n",
-                          updates_at(t, t->done), updates_at(t, t->total_steps), why));
+                          "stopped early after step %" PRId64 "%s: %s (-early_stopping_patience)\n",
+                          updates_at(t, t->done), of_total(t, total, sizeof(total)), why));
     PetscCall(TrsResultsSetText(t->results, "stopped_early", why));
-  } else if (t->session.eval) {
+  } else if (t->session.eval && (t->evaluation_due || t->evaluated_at != t->done)) {
     PetscCall(evaluate(t, stopped));
     if (*stopped) PetscCall(keep_in_folder(t));
   }
@@ -487,8 +677,10 @@ static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool
   PetscErrorCode of_history, of_final = PETSC_SUCCESS;
 
   PetscFunctionBegin;
+  PetscCall(wait_beside(t));
+  PetscCall(TrsBesideReport(&t->beside, t->session.comm, t->results));
   of_history = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
-  if (t->checkpoint_final && complete) of_final = checkpoint(t, TRS_OUTPUT_FINAL);
+  if (t->checkpoint_final && complete) of_final = checkpoint(t, TRS_OUTPUT_FINAL, PETSC_FALSE);
   if (of_final || stopped || t->done > t->first_step) PetscCall(keep_in_folder(t));
   PetscCall(of_final);
   PetscCall(of_history);
@@ -509,6 +701,7 @@ static PetscErrorCode summarise(TrsTraining *t)
   PetscCall(TrsReportSummary(&t->session, &t->progress, t->results));
   PetscCall(TrsIdReportRow(&t->ids, updates_at(t, t->done)));
   PetscCall(TrsIdReportSummary(&t->ids));
+  if (t->session.follow) PetscCall(TrsTrainingFollowReport(t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -517,6 +710,7 @@ static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
   TrsTraining *t = (TrsTraining *)state;
   const TrsDatasetInfo *info;
   PetscBool stopped = PETSC_FALSE, complete;
+  char text[32];
 
   PetscFunctionBegin;
   PetscCall(set_up(t, comm, options));
@@ -532,10 +726,11 @@ static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
   if (complete) PetscCall(conclude(t, &stopped));
   PetscCall(TrsHistoryEnd(&t->history, t->done - t->first_step));
   PetscCall(TrsTraceFinish(&t->trace));
+  PetscCall(TrsKernelReportFinish(&t->kernels));
   PetscCall(TrsOutputsReport(&t->outputs, PETSC_TRUE, t->has_checkpoint ? t->checkpoint_dir : NULL));
   if (stopped)
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",
-            updates_at(t, t->done), updates_at(t, t->total_steps),
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 "%s: %s",
+            updates_at(t, t->done), of_total(t, text, sizeof(text)),
             t->checkpoint_dir                 ? "run again with -resume to go on"
             : complete && t->checkpoint_final ? "the training was complete"
                                               : "nothing was saved: there is no -checkpoint_dir");
@@ -548,6 +743,9 @@ static PetscErrorCode destroy(void *training)
 
   PetscFunctionBegin;
   /* close the folder, so that the next run can open it */
+  PetscCall(TrsBesideEnd(&t->beside));
+  PetscCall(TrsDeltasClose(&t->deltas));
+  PetscCall(TrsIncrementsFree(&t->increments));
   PetscCall(TrsCheckpointFolderClose(&t->folder));
   PetscCall(TrsStartFree(&t->from));
   PetscCall(TrsWatchdogStop(&t->watchdog));
@@ -555,7 +753,7 @@ static PetscErrorCode destroy(void *training)
   PetscCall(TrsReaderDestroy(&t->reader));
   PetscCall(TrsTraceClose());
   PetscCall(TrsTaskRunningDestroy(&t->metrics));
-  PetscCall(PetscFree2(t->measured, t->evaluated));
+  PetscCall(PetscFree3(t->measured, t->evaluated, t->ahead));
   PetscCall(PetscFree(t->metrics_of));
   PetscCall(TrsIdReportFree(&t->ids));
   PetscCall(TrsRecallFree(&t->recall));
@@ -564,6 +762,7 @@ static PetscErrorCode destroy(void *training)
   PetscCall(TrsResultsDestroy(&t->results));
   PetscCall(TrsOutputsClose(&t->outputs));
   PetscCall(TrsSessionDestroy(&t->session));
+  PetscCall(TrsFollowDestroy(&t->follow));
   PetscCall(PetscFree(t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -574,7 +773,7 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&t));
-  t->kept_at = -1;
+  t->kept_at = t->evaluated_at = -1;
   PetscCall(TrsRunAndFree(t, &t->watchdog, run, destroy, comm, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -52,7 +52,8 @@ PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions o
   if (aside) PetscCall(check_aside(t, options));
   /* A new run does not wait for another job, because it cannot use the other job's files. */
   if (!resume) wait.seconds = 0;
-  PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
+  PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, &trs_folder_checkpoints, (int)t->checkpoint_keep,
+                                    &wait, &t->folder));
   PetscCall(TrsCheckpointFolderClaim(t->folder, resume, aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -73,7 +74,10 @@ static PetscErrorCode find_place(TrsTraining *t)
 
   PetscFunctionBegin;
   t->first_step = t->start.run_step;
-  if (old_batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (t->start.follows && !t->session.follow)
+    PetscCall(TrsOptionError(t->session.options, "-resume",
+                             "%s is of a training that follows a folder: give -data_follow", t->from.path));
+  if (old_batch == 0 || t->session.follow) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetBool(t->session.options, "-drop_last", &drop_last, NULL));
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   epoch_steps = (info->num_samples + (drop_last ? 0 : batch - 1)) / batch;
@@ -172,6 +176,8 @@ PetscErrorCode TrsTrainingLoad(TrsTraining *t)
   PetscCall(TrsStartStateLoad(&t->session, &t->from, t->results, &t->start));
   PetscCall(TrsReportDroppedIds(&t->session));
   PetscCall(name_run(t, resumed));
+  PetscCall(TrsDeltasStart(&t->deltas, &t->session, &t->from, &t->start, t->run_id));
+  PetscCall(TrsIncrementsStart(&t->increments, &t->session, &t->from, &t->start));
   t->has_checkpoint = resumed;
   if (resumed) PetscCall(find_place(t));
   /* The last evaluation of a shorter run is due only if this run also evaluates at that step. */

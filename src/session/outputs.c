@@ -42,6 +42,7 @@ static const struct {
     {"-options_file", PETSC_FALSE, PETSC_FALSE, NULL},
     {"-data_train", PETSC_FALSE, PETSC_TRUE, NULL},
     {"-data_eval", PETSC_FALSE, PETSC_TRUE, NULL},
+    {"-predict_candidates", PETSC_FALSE, PETSC_FALSE, NULL},
 };
 enum { TRS_N_PATHS = sizeof(paths_of) / sizeof(paths_of[0]) };
 

@@ -31,6 +31,7 @@ static const char *const placed[] = {"-task",
                                      "-cpu_",
                                      "-gpu_",
                                      "-data_eval",
+                                     "-data_follow_",
                                      "-data_check",
                                      "-data_read_ahead",
                                      "-reader_threads",
@@ -241,7 +242,11 @@ PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo 
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->train, &data));
-  if (start->data_samples && start->data_samples != data->num_samples)
+  if (start->follows)
+    PetscCall(PetscPrintf(session->comm, "%-10s after sample %" PRId64 " of the stream, %" PRId64 " of %s\n",
+                          "resume", start->follow_place.position, start->follow_place.taken,
+                          start->follow_place.file[0] ? start->follow_place.file : "-data_train"));
+  else if (start->data_samples && start->data_samples != data->num_samples)
     PetscCall(PetscPrintf(session->comm,
                           "%-10s the training data had %" PRId64 " sample%s and has %" PRId64
                           ": the samples already seen still count as seen\n",

@@ -3,8 +3,10 @@
 
 #include "api/machine_plan.h"
 #include "api/memory_check.h"
+#include "compute/timed_ops.h"
 #include "core/names.h"
 #include "data/label.h"
+#include "session/session_mapping.h"
 #include "session/text_output.h"
 #include "train/metrics/task_metrics.h"
 #include "train/sample_blocks.h"
@@ -19,11 +21,14 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetStrings(s->options, "-data_train", &n_train, &train, NULL));
   PetscCall(TrsOptionsGetStrings(s->options, "-data_eval", &n_eval, &eval, NULL));
-  PetscCheck(!training || train, PETSC_COMM_SELF, TRS_ERR_OPTION,
+  PetscCheck(!training || train || s->follow, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-data_train is missing: training needs a dataset (HDF5, see input/FORMAT.md)");
   PetscCheck(training || eval, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "-data_eval is missing: evaluation needs a dataset (HDF5, see input/FORMAT.md)");
-  if (training) PetscCall(TrsDatasetOpen(s->comm, n_train, train, &s->train));
+  if (s->follow)
+    PetscCall(TrsFollowOpenData(s->follow, n_train, train, &s->train));
+  else if (training)
+    PetscCall(TrsDatasetOpen(s->comm, n_train, train, &s->train));
   if (eval) PetscCall(TrsDatasetOpen(s->comm, n_eval, eval, &s->eval));
   if (training) PetscCall(TrsReaderChooseDense(s->options, s->train));
   if (eval) PetscCall(TrsReaderChooseDense(s->options, s->eval));
@@ -152,13 +157,25 @@ PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, PetscBoo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* True if the session has data to evaluate on. */
+static PetscBool evaluates(const TrsSession *s)
+{
+  return (PetscBool)(s->eval || (s->follow && TrsFollowEvaluates(s->follow)));
+}
+
 static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool quantised)
 {
   const TrsDatasetInfo *info, *eval;
   TrsModelParallelConfig config;
   TrsModelParallel model;
+  int64_t delta_every = 0, full_every = 1, snapshot_bytes = 0;
+  PetscBool async = PETSC_FALSE;
 
   PetscFunctionBegin;
+  if (training) PetscCall(TrsOptionsGetInt(s->options, "-delta_every", &delta_every, NULL));
+  if (training) PetscCall(TrsOptionsGetInt(s->options, "-checkpoint_full_every", &full_every, NULL));
+  if (training) PetscCall(TrsOptionsGetBool(s->options, "-checkpoint_async", &async, NULL));
+  if (async) PetscCall(TrsOptionsGetInt(s->options, "-checkpoint_async_bytes", &snapshot_bytes, NULL));
   PetscCall(TrsDatasetGetInfo(s->train ? s->train : s->eval, &info));
   if (s->eval) {
     PetscCall(TrsDatasetGetInfo(s->eval, &eval));
@@ -180,7 +197,10 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                                     .training = training,
                                     .quantised = quantised,
                                     .keeps_embeddings = s->keeps_embeddings,
-                                    .evaluates = (PetscBool)(s->eval != NULL)};
+                                    .evaluates = evaluates(s),
+                                    .notes_changes = (unsigned)(delta_every > 0) << TRS_CHANGES_OF_DELTAS |
+                                                     (unsigned)(full_every > 1) << TRS_CHANGES_OF_INCREMENTS,
+                                    .snapshot_bytes = snapshot_bytes};
   PetscCall(TrsModelParallelCreate(s->options, &config, &model));
   /* set only when the model is complete, because an incomplete model cannot be destroyed */
   s->model = model;
@@ -215,12 +235,24 @@ PetscErrorCode TrsSessionNeedLabels(const TrsSession *session)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
+/* With -log_view_kernels, use kernels whose calls can be timed (report/kernels.h). */
+static PetscErrorCode time_kernels(TrsSession *session)
+{
+  PetscBool wanted;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(session->options, "-log_view_kernels", &wanted, NULL));
+  if (wanted) session->machine.compute = TrsComputeTimed(session->machine.compute, session->machine.device);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsFollow follow,
+                              TrsSession *session)
 {
   int64_t seed;
 
   PetscFunctionBegin;
-  *session = (TrsSession){.options = options};
+  *session = (TrsSession){.options = options, .follow = follow};
   PetscCallMPI(MPI_Comm_dup(comm, &session->comm));
   PetscCallMPI(MPI_Comm_rank(comm, &session->rank));
   PetscCallMPI(MPI_Comm_size(comm, &session->size));
@@ -230,12 +262,14 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscCall(TrsReaderStepBatch(options, &session->step_batch));
   PetscCall(limit_waits(options));
   PetscCall(TrsMachineCreate(session->comm, options, &session->machine));
+  if (training) PetscCall(time_kernels(session));
   PetscCall(open_datasets(session, training));
   if (training) PetscCall(TrsSessionNeedLabels(session));
   PetscCall(read_tasks(session));
   PetscCall(choose_labels(session));
   PetscCall(choose_group(session));
   PetscCall(TrsSessionTables(options, training ? session->train : session->eval, training, &session->tables));
+  PetscCall(TrsSessionCheckMappings(session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -265,7 +299,7 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
 {
   TrsPlanWishes wishes = {
       .describe_dense = TrsModelParallelDescribeDense, .write = TrsTextOutput, .quantised = quantised};
-  TrsBatchShape shape = {.training = training, .evaluates = (PetscBool)(session->eval != NULL)};
+  TrsBatchShape shape = {.training = training, .evaluates = evaluates(session)};
   const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
@@ -276,17 +310,19 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
   shape.num_dense = info->num_dense;
   shape.id_bytes = info->value_bytes;
   shape.n_labels = info->n_labels;
-  shape.batch_size = PetscMin(shape.batch_size, (info->num_samples - 1) / session->size + 1);
+  if (!session->follow)
+    shape.batch_size = PetscMin(shape.batch_size, (info->num_samples - 1) / session->size + 1);
   PetscCall(TrsMachinePlan(&session->machine, &wishes, &session->tables, &session->plan));
   PetscCall(TrsMemoryCheck(&session->machine, &session->tables, &session->plan, &shape, quantised));
   PetscCall(create_model(session, training, quantised));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
+PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsFollow follow,
+                                TrsSession *session)
 {
   PetscFunctionBegin;
-  PetscCall(TrsSessionOpen(comm, options, training, session));
+  PetscCall(TrsSessionOpen(comm, options, training, follow, session));
   PetscCall(TrsSessionBuild(session, training, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -338,10 +374,10 @@ static PetscErrorCode set_groups(const TrsSession *session, const TrsDatasetInfo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
-                                TrsReader *reader)
+/* Create a reader for a dataset. The caller must then set it up (TrsReaderSetUp()). */
+static PetscErrorCode create_reader(TrsSession *session, TrsDataset dataset, PetscBool training,
+                                    TrsReader *reader)
 {
-  TrsDataset dataset = training ? session->train : session->eval;
   const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
@@ -354,8 +390,32 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsReaderSetTables(*reader, info, &session->tables, PETSC_TRUE));
   PetscCall(set_labels(session, info, *reader));
   PetscCall(set_groups(session, info, *reader));
-  PetscCall(TrsReaderSetStart(*reader, first_step));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
+                                TrsReader *reader)
+{
+  PetscFunctionBegin;
+  PetscCall(create_reader(session, training ? session->train : session->eval, training, reader));
+  if (training && session->follow)
+    PetscCall(TrsFollowSetReader(session->follow, *reader, first_step, &session->tables));
+  else
+    PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Evaluate the model on the data of session->eval_reader. */
+static PetscErrorCode evaluate(TrsSession *session, TrsOptions overlap, const TrsEvaluationTarget *target,
+                               const TrsBatchObserver *observer, const volatile int *stop,
+                               TrsMetricValues *values, PetscBool *stopped)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsEvaluationCreate(session->machine.groups.dense, overlap, session->model, session->eval_reader,
+                                target, observer, stop, &session->evaluation));
+  PetscCall(TrsEvaluationRun(session->evaluation, values, stopped));
+  PetscCall(TrsEvaluationDestroy(&session->evaluation));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -365,9 +425,20 @@ PetscErrorCode TrsSessionEvaluate(TrsSession *session, TrsOptions overlap, const
 {
   PetscFunctionBegin;
   PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &session->eval_reader));
-  PetscCall(TrsEvaluationCreate(session->machine.groups.dense, overlap, session->model, session->eval_reader,
-                                target, observer, stop, &session->evaluation));
-  PetscCall(TrsEvaluationRun(session->evaluation, values, stopped));
-  PetscCall(TrsEvaluationDestroy(&session->evaluation));
+  PetscCall(evaluate(session, overlap, target, observer, stop, values, stopped));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionEvaluateAhead(TrsSession *session, const TrsFollowAhead *ahead,
+                                       const volatile int *stop, TrsMetricValues *values, PetscBool *stopped)
+{
+  const TrsEvaluationTarget target = {.n_total = ahead->n, .metrics = session->options};
+
+  PetscFunctionBegin;
+  PetscCall(create_reader(session, session->train, PETSC_FALSE, &session->eval_reader));
+  PetscCall(TrsReaderSetPart(session->eval_reader, ahead->first, ahead->n));
+  PetscCall(TrsReaderSetUp(session->eval_reader));
+  PetscCall(evaluate(session, session->options, &target, NULL, stop, values, stopped));
+  PetscCall(TrsReaderDestroy(&session->eval_reader));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -8,6 +8,7 @@
 #include "api/machine.h"
 #include "data/reader.h"
 #include "io/checkpoint/checkpoint.h"
+#include "session/follow.h"
 #include "train/metrics/evaluate.h"
 
 typedef struct {
@@ -16,9 +17,12 @@ typedef struct {
   TrsOptions options; /* borrowed */
   TrsMachine machine;
   TrsDataset train, eval; /* NULL if the option is not given */
+  TrsFollow follow;       /* borrowed; NULL if the training data does not grow */
   const char *group;      /* value of -metrics_group, or NULL */
   /* Name of the label to train or evaluate. NULL if the label has no name or -tasks are given. */
   const char *label;
+  /* On rank 0, the mapping that the run's files carry, or NULL. TrsSessionTakeMapping() sets it. */
+  const char *mapping;
   TrsTaskConfigs tasks; /* tasks that the model learns */
   TrsTableConfigs tables;
   TrsShardingPlan plan;
@@ -43,12 +47,14 @@ typedef struct {
   TrsSessionCreate - Build all parts of a session from the options. The model's tables are empty
     until a checkpoint or TrsModelParallelFillTables() fills them.
 
-  Collective on comm. With `training`, -data_train is required, and the model has gradients and
-  optimizers. Otherwise -data_eval is required.
+  Collective on comm. With `training`, -data_train or `follow` is required, and the model has
+  gradients and optimizers. Otherwise -data_eval is required.
 
-  Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE, MEMORY
+  In:     follow  the folder that a training follows, borrowed; or NULL
+  Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE, MEMORY; with `follow` also STOPPED
 */
-PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
+PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool training, TrsFollow follow,
+                                TrsSession *session);
 
 /*
   TrsSessionOpen, TrsSessionBuild - The two halves of TrsSessionCreate().
@@ -59,7 +65,8 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
   In:  quantised  true: the plan and the model are for quantised tables (TrsModelParallelConfig),
                   and the session's state has only the dense layers
 */
-PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
+PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsFollow follow,
+                              TrsSession *session);
 PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised);
 
 /*
@@ -95,3 +102,10 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
 PetscErrorCode TrsSessionEvaluate(TrsSession *session, TrsOptions overlap, const TrsEvaluationTarget *target,
                                   const TrsBatchObserver *observer, const volatile int *stop,
                                   TrsMetricValues *values, PetscBool *stopped);
+
+/*
+  Evaluate the session's model on a file of the stream that the model has not been trained on.
+  Collective. The other arguments are those of TrsSessionEvaluate().
+*/
+PetscErrorCode TrsSessionEvaluateAhead(TrsSession *session, const TrsFollowAhead *ahead,
+                                       const volatile int *stop, TrsMetricValues *values, PetscBool *stopped);

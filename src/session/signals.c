@@ -51,15 +51,18 @@ static PetscBool is_same_request(void)
 }
 
 /*
-  End the process. The message is written with write(), because a signal handler must not use
-  buffered output.
+  End the process after a second request, in a signal handler. The message is written with write(),
+  because a signal handler must not use buffered output. Signals may come to several threads at the
+  same time: only the first one writes, and the others wait until it has ended the process.
 */
-static void end_at_once(PetscBool is_second)
+static void end_at_once(void)
 {
   static const char text[] = "trshard: info: a second request to stop: ends at once with exit status 130, "
                              "without another checkpoint\n";
+  static atomic_flag is_ending = ATOMIC_FLAG_INIT;
 
-  if (is_second && write(STDERR_FILENO, text, sizeof(text) - 1) < 0) _exit(TRS_EXIT_AT_ONCE);
+  while (atomic_flag_test_and_set(&is_ending)) (void)pause();
+  (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
   _exit(TRS_EXIT_AT_ONCE);
 }
 
@@ -67,12 +70,12 @@ static void on_signal(int number)
 {
   const int before = errno;
 
-  if (ends_at_once) end_at_once(PETSC_FALSE);
+  if (ends_at_once) _exit(TRS_EXIT_AT_ONCE);
   if (!trs_stop_requested) {
     clock_gettime(CLOCK_MONOTONIC, &requested_at);
     trs_stop_requested = number;
   } else if (!is_same_request()) {
-    end_at_once(PETSC_TRUE);
+    end_at_once();
   }
   errno = before;
 }
@@ -110,7 +113,7 @@ void TrsSignalsEndAtOnce(void)
 {
   if (!installed) return;
   ends_at_once = 1;
-  if (trs_stop_requested) end_at_once(PETSC_FALSE);
+  if (trs_stop_requested) _exit(TRS_EXIT_AT_ONCE);
 }
 
 PetscErrorCode TrsSignalsIgnore(void)

@@ -4,6 +4,7 @@
 #include "core/names.h"
 #include "session/checkpoint_model.h"
 #include "session/resume_changes.h"
+#include "session/session_mapping.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -114,7 +115,7 @@ static TrsDifferences differences_of(const TrsState *state)
       if (!all.keys && lacks_keys(state, tensor)) all.keys = tensor;
       continue;
     }
-    if (!tensor->optional) continue;
+    if (!tensor->optional || TrsChangesIsTensor(tensor)) continue;
     if (TrsDenseIsAverage(tensor->path)) {
       if (!tensor->was_read && !tensor->unwanted) all.average = tensor;
       continue;
@@ -372,18 +373,31 @@ PetscErrorCode TrsStartStateLoad(TrsSession *s, const TrsStartPoint *from, TrsRe
                                  TrsCheckpointInfo *info)
 {
   TrsCheckpointWanted wanted;
+  PetscBool is_whole;
 
   PetscFunctionBegin;
   PetscCall(read_options(s, &wanted));
+  is_whole = (PetscBool)!is_partial(&wanted);
   if (from->model && wanted.n_tables == 0) PetscCall(check_order(s, from));
   if (!from->path || (!from->resumed && is_partial(&wanted))) PetscCall(TrsModelParallelFillTables(s->model));
-  if (!from->path) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!from->path) {
+    PetscCall(TrsSessionTakeMapping(s, NULL, NULL, PETSC_FALSE, results));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (from->resumed) wanted = (TrsCheckpointWanted){.same = PETSC_TRUE};
   PetscCall(TrsCheckpointReadWanted(s->comm, from->path, &s->state, &wanted, info));
   TrsModelParallelStateWasRead(s->model, &s->state);
+  PetscCall(TrsSessionTakeMapping(s, from->path, from->resumed || is_whole ? info->mapping_read : NULL,
+                                  from->resumed, results));
   PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " update%s\n",
                         from->resumed ? "resume" : "weights", from->path, info->step,
                         TrsPlural(info->step, "s")));
+  if (from->resumed && info->weights_only)
+    PetscCall(
+        TrsOptionError(s->options, "-resume",
+                       "%s has weights only, because tools/apply_delta.py made it: a training cannot go "
+                       "on from it. Start a new training from its weights with -init_from",
+                       from->path));
   if (from->resumed) PetscCall(TrsResumeTell(s, info));
   if (from->model && wanted.n_tables == 0) PetscCall(TrsModelTell(s, from->model));
   if (!from->resumed) PetscCall(tell_parts(s, &wanted, info, results));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/local_tables.h"
 
+#include "embed/directory.h"
 #include "shard/sequence.h"
 #include "shard/vectors.h"
 
@@ -25,8 +26,10 @@ struct TrsLocalTablesImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   const TrsTableConfigs *tables;
+  const TrsEmbeddingShards *shards;
   int n_groups;
   TrsLocalGroup *group;      /* [n_groups] */
+  int64_t *unknown;          /* [features] ids without a row in the last forward */
   TrsDeviceBuffer positions; /* float [N] position of each id in its bag */
   TrsDeviceBuffer rows;      /* float [N, embedding_dim] rows of the current table */
 };
@@ -76,6 +79,7 @@ PetscErrorCode TrsLocalTablesCreate(const TrsComputeOps *compute, const TrsEmbed
                                     TrsLocalTables *local)
 {
   TrsLocalTables l;
+  int n_features = 0;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&l));
@@ -83,7 +87,9 @@ PetscErrorCode TrsLocalTablesCreate(const TrsComputeOps *compute, const TrsEmbed
   l->device = shards->device;
   l->compute = compute;
   l->tables = shards->tables;
-  PetscCall(PetscCalloc1((size_t)l->tables->n, &l->group));
+  l->shards = shards;
+  for (int t = 0; t < l->tables->n; t++) n_features += l->tables->table[t].n_features;
+  PetscCall(PetscCalloc2((size_t)l->tables->n, &l->group, (size_t)n_features, &l->unknown));
   find_groups(l);
   for (int g = 0; g < l->n_groups; g++) PetscCall(create_lookup(l, shards, columns, position, &l->group[g]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -98,7 +104,7 @@ PetscErrorCode TrsLocalTablesDestroy(TrsLocalTables *local)
   for (int g = 0; g < l->n_groups; g++) PetscCall(TrsLookupDestroy(&l->group[g].lookup));
   PetscCall(TrsDeviceBufferFree(l->device, &l->positions));
   PetscCall(TrsDeviceBufferFree(l->device, &l->rows));
-  PetscCall(PetscFree(l->group));
+  PetscCall(PetscFree2(l->group, l->unknown));
   PetscCall(PetscFree(*local));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -149,6 +155,33 @@ static PetscErrorCode pool_rows(TrsLocalTables l, const TrsLocalGroup *group, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Count the ids of a group's features that got the row for ids without one. ids: as rows of the
+  tables.
+*/
+static void count_unknown(TrsLocalTables l, const TrsLocalGroup *group, const TrsKjt *ids)
+{
+  int f = 0;
+
+  for (int t = group->table; t < group->table + group->n_tables; t++) {
+    const TrsDirectory *d = TrsDirectoryOf(l->shards, TrsEmbeddingShardsFind(l->shards, t, 0));
+
+    for (int k = 0; k < l->tables->table[t].n_features; k++, f++) {
+      int64_t n = 0;
+
+      for (int64_t i = ids->jagged.offsets[f * ids->batch];
+           d && i < ids->jagged.offsets[(f + 1) * ids->batch]; i++)
+        n += ids->jagged.values[i] % d->rule.rows == d->ops->unknown_row(d->rule.rows);
+      l->unknown[group->feature + f] = n;
+    }
+  }
+}
+
+const int64_t *TrsLocalTablesUnknown(TrsLocalTables l)
+{
+  return l->unknown;
+}
+
 PetscErrorCode TrsLocalTablesForward(TrsLocalTables l, const TrsKjt *batch, const TrsPooledMatrix *pooled)
 {
   PetscFunctionBegin;
@@ -160,6 +193,7 @@ PetscErrorCode TrsLocalTablesForward(TrsLocalTables l, const TrsKjt *batch, cons
     if (group->kind != TRS_LOCAL_WEIGHTED) ids.jagged.weights = NULL;
     if (group->kind == TRS_LOCAL_POSITIONS) PetscCall(set_positions(l, &ids));
     PetscCall(TrsLookupTake(group->lookup, NULL, 0, PETSC_FALSE, NULL, &ids));
+    count_unknown(l, group, &ids);
     if (group->kind == TRS_LOCAL_ROWS)
       PetscCall(pool_rows(l, group, batch, &ids, pooled));
     else

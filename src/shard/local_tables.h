@@ -37,3 +37,9 @@ PetscErrorCode TrsLocalTablesDestroy(TrsLocalTables *local);
 */
 PetscErrorCode TrsLocalTablesForward(TrsLocalTables local, const TrsKjt *batch,
                                      const TrsPooledMatrix *pooled);
+
+/*
+  Return how many ids of each feature had no row in the last forward, [features]. Only tables that
+  give rows to ids count. Borrowed until the next forward.
+*/
+const int64_t *TrsLocalTablesUnknown(TrsLocalTables local);

@@ -16,6 +16,8 @@
 */
 #pragma once
 
+#include "embed/changes.h"
+#include "embed/snapshot.h"
 #include "shard/sharding.h"
 
 typedef struct TrsShardedEbcImpl *TrsShardedEbc;

@@ -2,7 +2,7 @@
 #include "spec/sharding_plan.h"
 
 #include "core/names.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "core/ranks.h"
 #include "spec/text.h"
 

@@ -138,8 +138,8 @@ int64_t TrsTableKeysRowBytes(const TrsTableConfig *table)
   if (!TrsTableKeepsIds(table)) return 0;
   /* an entry, and cells of the index, which is up to 85 % full */
   if (table->id_map.kind == TRS_ID_MAP_DYNAMIC) return 24;
-  /* the id, its count and last iteration; times, the list of empty rows, and two cells */
-  return 8 + (table->zch.policy != TRS_ZCH_LRU ? 8 : 0) + (table->zch.policy != TRS_ZCH_LFU ? 8 : 0) + 16;
+  /* an entry, times, and cells of the index; the count, and the last iteration */
+  return 16 + 4 + 8 + (table->zch.policy != TRS_ZCH_LRU ? 8 : 0) + (table->zch.policy != TRS_ZCH_LFU ? 4 : 0);
 }
 
 int64_t TrsTableBuckets(const TrsTableConfig *table)

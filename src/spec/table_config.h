@@ -7,7 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/options/options.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "spec/vocabulary.h"
 
 /*

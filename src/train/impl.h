@@ -106,6 +106,8 @@ struct TrsModelParallelImpl {
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* NULL: the dense layers work by ranks */
   TrsReplicas replicas;
+  TrsChanges changes;   /* NULL unless config.notes_changes is set */
+  TrsSnapshot snapshot; /* NULL unless config.snapshot_bytes is set */
 };
 
 /*

@@ -56,6 +56,16 @@ typedef struct {
   PetscBool quantised;
   PetscBool keeps_embeddings; /* true: TrsModelParallelEmbeddings() will be called */
   PetscBool evaluates;        /* in training: true if evaluations run between its steps */
+  /*
+    In training: note which rows change, with a bit for each use (TrsChangesUse). The host must be
+    able to read the memory
+  */
+  unsigned notes_changes;
+  /*
+    In training: memory of this rank for the saved rows of a snapshot (TrsSnapshotCreate()). 0: no
+    snapshots are taken
+  */
+  int64_t snapshot_bytes;
 } TrsModelParallelConfig;
 
 typedef struct TrsModelParallelImpl *TrsModelParallel;
@@ -99,6 +109,26 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
   training the optimizers' states. Not collective.
 */
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state);
+
+/*
+  Add all tensors of a delta (embed/changes.h): the changed rows of the tables, and everything else
+  that a prediction reads. The rows have the type `dtype`, or for TRS_N_DTYPES the type of their
+  table. The model must note changes. Not collective.
+*/
+PetscErrorCode TrsModelParallelAddDelta(TrsModelParallel model, TrsDType dtype, TrsState *state);
+
+/*
+  List the changed rows of some uses (TrsChangesList()). Must be called before each delta or
+  checkpoint is written, for a checkpoint with all uses. Does nothing if the model notes no changes.
+  Not collective.
+*/
+PetscErrorCode TrsModelParallelListChanges(TrsModelParallel model, unsigned uses);
+
+/* Return the changed rows, which are borrowed, or NULL if the model does not note changes. */
+TrsChanges TrsModelParallelChanges(TrsModelParallel model);
+
+/* Return the model's snapshot, which is borrowed, or NULL without config.snapshot_bytes. */
+TrsSnapshot TrsModelParallelSnapshot(TrsModelParallel model);
 
 /*
   After a checkpoint was read into `state`, note what it contained. If it had the average of the

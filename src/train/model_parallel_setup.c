@@ -412,6 +412,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   else
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->shards->world->rank, &m->optimizers, &m->shards));
+  if (config->notes_changes) PetscCall(TrsChangesCreate(&m->shards, config->notes_changes, &m->changes));
+  if (config->snapshot_bytes) PetscCall(TrsSnapshotCreate(&m->shards, config->snapshot_bytes, &m->snapshot));
   m->shards.shared_rowwise = ebc.dist.reproducible;
   m->shards.seed = config->seed;
   /* By blocks, the model has memory for only one block and lends none. */
@@ -453,6 +455,8 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsDenseAllreduceDestroy(&m->allreduce));
   PetscCall(TrsDenseOptimizerDestroy(&m->dense_optimizer));
   PetscCall(TrsShardedEbcDestroy(&m->ebc));
+  PetscCall(TrsChangesDestroy(&m->changes));
+  PetscCall(TrsSnapshotDestroy(&m->snapshot));
   PetscCall(TrsEmbeddingShardsDestroy(&m->shards));
   PetscCall(TrsDlrmDestroy(&m->dlrm));
   PetscCall(TrsSplitTablesDestroy(&m->split));

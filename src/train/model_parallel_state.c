@@ -11,7 +11,54 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
   PetscCall(TrsDlrmAddState(m->dlrm, m->averaged, state));
   if (m->dense_optimizer) PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, state));
   if (m->config.training) PetscCall(TrsPairLossAddState(m->pair_loss, state));
+  if (TrsChangesAreFor(m->changes, TRS_CHANGES_OF_DELTAS)) PetscCall(TrsChangesAddState(m->changes, state));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add the averages of the dense layers' weights, with which a model predicts (-ema_decay). */
+static PetscErrorCode add_averages(TrsModelParallel m, TrsState *state)
+{
+  TrsState all = {.n = 0};
+
+  PetscFunctionBegin;
+  if (!m->dense_optimizer) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDlrmAddOptimizerState(m->dlrm, m->dense_optimizer, &all));
+  for (int i = 0; i < all.n; i++) {
+    const TrsStateTensor *from = &all.tensor[i];
+    TrsStateTensor *tensor;
+
+    if (TrsDenseIsAverage(from->path)) PetscCall(TrsStateCopy(from, state, &tensor));
+  }
+  PetscCall(TrsStateFree(&all));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelAddDelta(TrsModelParallel m, TrsDType dtype, TrsState *state)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsChangesAddDelta(m->changes, dtype, state));
+  PetscCall(TrsDlrmAddState(m->dlrm, PETSC_FALSE, state));
+  PetscCall(add_averages(m, state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelListChanges(TrsModelParallel m, unsigned uses)
+{
+  PetscFunctionBegin;
+  if (!m->changes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsShardedEbcSettle(m->ebc, m->stream, PETSC_FALSE));
+  PetscCall(TrsChangesList(m->changes, uses));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TrsChanges TrsModelParallelChanges(TrsModelParallel m)
+{
+  return m->changes;
+}
+
+TrsSnapshot TrsModelParallelSnapshot(TrsModelParallel m)
+{
+  return m->snapshot;
 }
 
 void TrsModelParallelStatesFrom(TrsModelParallel m, const int64_t *states_from)

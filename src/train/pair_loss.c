@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/pair_loss.h"
 
-#include "core/philox.h"
-#include "core/random.h"
+#include "core/random/philox.h"
+#include "core/random/random.h"
 #include "data/batch_order.h"
 #include "train/sample_blocks.h"
 

@@ -3,16 +3,19 @@
 
 #include "core/events.h"
 
+#include <math.h>
+
 /* The numbers that the ranks exchange in each step. They are summed over ranks. */
 typedef enum {
   TRS_AGREE_LOSS,
-  TRS_AGREE_STOP,
+  TRS_AGREE_STOP, /* ranks that were asked to stop, and TRS_MANY_RANKS for each busy rank */
   TRS_AGREE_ERROR,
   TRS_AGREE_BAD_IDS,
   TRS_AGREE_BAD_NUMBERS,
   TRS_AGREE_WEIGHTS, /* with weighted samples: the digits of the sum of the next batch's weights */
   TRS_N_AGREE = TRS_AGREE_WEIGHTS + TRS_WEIGHT_DIGITS
 } TrsAgreement;
+enum { TRS_MANY_RANKS = 1 << 24 }; /* more than a job has */
 _Static_assert((int)TRS_N_AGREE <= (int)TRS_LANE_COUNTS, "weighted steps would agree by MPI, which is slow");
 
 /*
@@ -53,6 +56,7 @@ struct TrsPipelineImpl {
   PetscBool evaluation;
   int64_t first_update;
   const volatile int *stop;
+  const int *busy; /* NULL: never */
   PetscBool filled;
   PetscErrorCode error; /* error of this rank's reader or observer, until the ranks agree on it */
   TrsInHand hand[TRS_IN_HAND];
@@ -191,6 +195,7 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   if (!p->ops->fill) PetscCall(fetch(p, 1));
   p->mine[TRS_AGREE_STOP] = p->stop && *p->stop != 0;
   p->mine[TRS_AGREE_ERROR] = p->error != 0;
+  if (p->busy && __atomic_load_n(p->busy, __ATOMIC_ACQUIRE)) p->mine[TRS_AGREE_STOP] += TRS_MANY_RANKS;
   p->mine[TRS_AGREE_BAD_IDS] = (double)hand->batch->bad_ids;
   p->mine[TRS_AGREE_BAD_NUMBERS] = (double)hand->batch->bad_numbers;
   if (weighted) put_weights(p, p->hand[1].batch);
@@ -226,7 +231,8 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
                             .global_batch = batch->global_batch,
                             .position = batch->position,
                             .loss = weight == 0.0 ? 0.0 : p->sum[TRS_AGREE_LOSS] / weight,
-                            .stop = (PetscBool)(p->sum[TRS_AGREE_STOP] > 0),
+                            .stop = (PetscBool)(fmod(p->sum[TRS_AGREE_STOP], TRS_MANY_RANKS) > 0),
+                            .busy = (PetscBool)(p->sum[TRS_AGREE_STOP] >= TRS_MANY_RANKS),
                             .ids = (double)batch->kjt.jagged.n_values / (double)PetscMax(batch->batch, 1) *
                                    (double)batch->global_batch,
                             .bad_ids = (int64_t)p->sum[TRS_AGREE_BAD_IDS],
@@ -400,6 +406,11 @@ PetscErrorCode TrsPipelineSetObserver(TrsPipeline pipeline, const TrsBatchObserv
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsPipelineSetBusy(TrsPipeline pipeline, const int *busy)
+{
+  pipeline->busy = busy;
+}
+
 /*
   Get the first batch. If input dists run ahead, also get the second batch, and start the work that
   the first forward needs. If forwards run ahead, start the first forward.
@@ -428,7 +439,11 @@ PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBo
   PetscFunctionBegin;
   if (!p->filled) PetscCall(fill(p));
   *more = (PetscBool)(p->hand[0].batch != NULL);
-  if (!*more) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!*more) {
+    /* the reader of a stream may have batches again at the next call */
+    p->filled = PETSC_FALSE;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (p->hand[p->ahead].batch) PetscCall(p->ops->forward(p, p->ahead));
   PetscCall(p->evaluation ? finish_evaluation(p, result) : finish_training(p, result));
   if (p->ops->next) PetscCall(p->ops->next(p));

@@ -38,6 +38,7 @@ typedef struct {
   */
   double loss;
   PetscBool stop; /* true: a rank was asked to stop */
+  PetscBool busy; /* true: a rank was busy (TrsPipelineSetBusy()) before the backward ended */
   /* estimated number of ids on all ranks: samples are assumed to have as many ids as on this rank
      */
   double ids;
@@ -98,12 +99,19 @@ typedef struct {
 PetscErrorCode TrsPipelineSetObserver(TrsPipeline pipeline, const TrsBatchObserver *observer);
 
 /*
+  From now on, let the ranks tell each other in each step whether any of them is busy with other
+  work: *busy is not 0. It is borrowed, and read atomically. Not collective.
+*/
+void TrsPipelineSetBusy(TrsPipeline pipeline, const int *busy);
+
+/*
   TrsPipelineProgress - Do one step: train on a batch, or evaluate it.
 
   Collective.
 
   Out: more  PETSC_FALSE: there was no batch left. Nothing was done, and `result` is unchanged. The
-             same on all ranks
+             same on all ranks. If the reader's stream then gets more batches, the next call goes on
+             with them
   Errors (agreed): those of TrsReaderNext and of the observer on any rank
 */
 PetscErrorCode TrsPipelineProgress(TrsPipeline pipeline, TrsStepResult *result, PetscBool *more);

@@ -2,6 +2,7 @@
 #include "train/step_graphs.h"
 
 #include "core/events.h"
+#include "device/kernel_times.h"
 
 /* a part is captured when it runs this many times in a row with the same arguments */
 enum { TRS_MEETINGS = 3 };
@@ -148,10 +149,34 @@ static PetscErrorCode run_work(TrsStepGraphs g, int slot, TrsStepPart which,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Drop a part whose capture has failed, so that later waits do not fail in a stream that captures.
+*/
+static PetscErrorCode drop(TrsStepGraphs g, TrsPartGraphs *part)
+{
+  PetscFunctionBegin;
+  g->capturing = NULL;
+  PetscCall(g->device->capture_end(g->stream, NULL));
+  PetscCall(forget(g, part));
+  part->n_met = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode capture_work(TrsStepGraphs g, int slot, TrsStepPart which,
+                                   PetscErrorCode (*work)(void *context), void *context)
+{
+  PetscFunctionBegin;
+  PetscCall(g->device->capture_start(g->stream));
+  PetscCall(run_work(g, slot, which, work, context));
+  PetscCall(end_section(g));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode capture(TrsStepGraphs g, int slot, TrsStepPart which, TrsPartGraphs *part,
                               PetscErrorCode (*work)(void *context), void *context)
 {
   PetscLogDouble before, after;
+  PetscErrorCode error;
 
   PetscFunctionBegin;
   PetscCall(forget(g, part));
@@ -159,9 +184,11 @@ static PetscErrorCode capture(TrsStepGraphs g, int slot, TrsStepPart which, TrsP
   part->releases = g->device->releases();
   PetscCall(PetscGetFlops(&before));
   g->capturing = part;
-  PetscCall(g->device->capture_start(g->stream));
-  PetscCall(run_work(g, slot, which, work, context));
-  PetscCall(end_section(g));
+  TrsKernelTimesPause(PETSC_TRUE);
+  error = capture_work(g, slot, which, work, context);
+  TrsKernelTimesPause(PETSC_FALSE);
+  if (error) (void)drop(g, part);
+  PetscCall(error);
   g->capturing = NULL;
   PetscCall(PetscGetFlops(&after));
   part->flops = after - before;

@@ -106,6 +106,18 @@ trs_find(YAML PKG_CONFIG yaml-0.1 HEADER yaml.h LIBRARIES yaml PACKAGES LibYAML 
 trs_find(HWLOC PKG_CONFIG hwloc HEADER hwloc.h LIBRARIES hwloc PACKAGES hwloc libhwloc-dev hwloc-devel hwloc)
 trs_report_missing()
 
+# trshard-serve needs this library. Without it, everything else is built.
+if(PKG_CONFIG_FOUND)
+  pkg_search_module(TRS_MICROHTTPD QUIET IMPORTED_TARGET libmicrohttpd>=0.9.71)
+endif()
+if(TRS_MICROHTTPD_FOUND)
+  string(APPEND TRS_FOUND "\n  MICROHTTPD: libmicrohttpd ${TRS_MICROHTTPD_VERSION}")
+  set(TRS_SERVES ON)
+else()
+  string(APPEND TRS_FOUND "\n  MICROHTTPD: missing, so trshard-serve is not built (apt: libmicrohttpd-dev, dnf: libmicrohttpd-devel, spack: libmicrohttpd)")
+  set(TRS_SERVES OFF)
+endif()
+
 # The libraries must work together. If they do not, the usual reason is a second MPI on the search path.
 trs_links_with(TRS_PETSC_WORKS "#include <petscsys.h>" "PetscInitializeNoArguments()" trs::PETSC MPI::MPI_C)
 trs_links_with(TRS_HDF5_WORKS "#include <hdf5.h>" "H5open()" trs::HDF5 MPI::MPI_C)

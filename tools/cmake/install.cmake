@@ -9,6 +9,11 @@ set(documents ${PROJECT_BINARY_DIR}/documents)
 add_custom_target(trs_installed) # the targets that cmake --install needs; tools/setup.sh builds only these
 add_dependencies(trs_installed trshard)
 install(TARGETS trshard)
+if(TARGET trshard-serve)
+  add_dependencies(trs_installed trshard-serve)
+  install(TARGETS trshard-serve)
+  install(FILES tools/packaging/trshard-serve.service DESTINATION lib/systemd/system)
+endif()
 if(TARGET libtrshard)
   add_dependencies(trs_installed libtrshard)
   install(TARGETS libtrshard LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -26,7 +31,7 @@ foreach(tool ${tools})
 endforeach()
 # The tools for users by name, on the PATH: scripts that find the tool relative to their own place.
 file(RELATIVE_PATH to_tools ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/trshard/tools)
-foreach(pair convert=convert_table inspect=inspect_file statistics=dataset_statistics generate=generate_data exchange=exchange plot=plot_run
+foreach(pair convert=convert_table inspect=inspect_file statistics=dataset_statistics generate=generate_data exchange=exchange predictions=predictions plot=plot_run
         plot-plan=plot_plan report=report compare=compare_runs sweep=sweep)
   string(REPLACE "=" ";" pair ${pair})
   list(GET pair 0 name)
@@ -37,8 +42,15 @@ exec \"$(dirname \"$(readlink -f \"$0\")\")/${to_tools}/${tool}.py\" \"$@\"
 ")
   install(PROGRAMS ${documents}/bin/trshard-${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
+file(RELATIVE_PATH to_jobs ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/trshard/jobs)
+file(WRITE ${documents}/bin/trshard-quickstart "#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+exec \"$(dirname \"$(readlink -f \"$0\")\")/${to_jobs}/quickstart.sh\" \"$@\"
+")
+install(PROGRAMS ${documents}/bin/trshard-quickstart DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY tools/examples tools/python DESTINATION ${share}/tools PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY input DESTINATION ${share})
+install(PROGRAMS jobs/quickstart.sh DESTINATION ${share}/jobs)
 install(DIRECTORY jobs/ DESTINATION ${share}/jobs PATTERN "quickstart.sh" EXCLUDE)
 # The pages keep their relative places, so that their links work.
 foreach(page README.md tools/README.md src/README.md src/RULES.md src/api/trshard.h src/plan/README.md src/plan/RULES.md src/LICENSE
@@ -48,19 +60,25 @@ foreach(page README.md tools/README.md src/README.md src/RULES.md src/api/trshar
 endforeach()
 install(FILES src/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# The manual page and the completions are made from -help. They are left out if there is no Python or if the program
-# cannot run, as on a login node that bans MPI programs.
+# The program's manual page and the completions are made from -help, and the manual pages of the library's functions from trshard.h.
+# They are left out if there is no Python; the first three also if the program cannot run, as on a login node that bans MPI programs.
 execute_process(COMMAND ${TRSHARD_PYTHON} -c "import dataclasses" RESULT_VARIABLE without_python OUTPUT_QUIET ERROR_QUIET)
 if(without_python)
   message(STATUS "No manual page and no completions are made: TRSHARD_PYTHON=${TRSHARD_PYTHON} is no Python 3.7 or newer")
 else()
   set(maker ${PROJECT_SOURCE_DIR}/tools/document_options.py)
+  set(function_maker ${PROJECT_SOURCE_DIR}/tools/document_functions.py)
+  set(header ${PROJECT_SOURCE_DIR}/src/api/trshard.h)
   add_custom_command(OUTPUT ${documents}/made COMMAND ${TRSHARD_PYTHON} ${maker} $<TARGET_FILE:trshard> --output-dir ${documents}
-                     COMMAND ${CMAKE_COMMAND} -E touch ${documents}/made DEPENDS trshard ${maker} COMMENT "Making the manual page and completions")
+                     COMMAND ${TRSHARD_PYTHON} ${function_maker} ${header} --version ${PROJECT_VERSION} --output-dir ${documents}/man3
+                     COMMAND ${CMAKE_COMMAND} -E touch ${documents}/made DEPENDS trshard ${maker} ${function_maker} ${header}
+                     COMMENT "Making the manual pages and completions")
   add_custom_target(documents ALL DEPENDS ${documents}/made)
   add_dependencies(trs_installed documents)
 endif()
 install(FILES ${documents}/trshard.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+file(MAKE_DIRECTORY ${documents}/man3) # an empty folder may be installed, a missing one may not
+install(DIRECTORY ${documents}/man3 DESTINATION ${CMAKE_INSTALL_MANDIR})
 install(FILES ${documents}/trshard.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trshard OPTIONAL)
 install(FILES ${documents}/_trshard DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions OPTIONAL)
 

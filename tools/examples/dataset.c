@@ -126,6 +126,16 @@ int main(int argc, char **argv)
   check(TrshardLoad(m.tables, "dataset_model.h5", 1, &weight));
   loss = pass(&m, argv[2], 0);
   if (rank == 0) printf("evaluation loss %.5f, from the checkpoint\n", loss);
+
+  /* the first row of the first table, and the same row with the opposite sign */
+  float row[DIM], other[DIM];
+  check(TrshardTableRead(m.tables, tables[0].name, 0, 1, row));
+  for (int d = 0; d < DIM; d++) other[d] = -row[d];
+  check(TrshardTableWrite(m.tables, tables[0].name, 0, 1, other));
+  check(TrshardTableRead(m.tables, tables[0].name, 0, 1, other));
+  if (rank == 0)
+    printf("row 0 of %s begins with %.5f, then with %.5f\n", tables[0].name, (double)row[0],
+           (double)other[0]);
   check(TrshardCollectionDestroy(&m.tables));
   free(m.pooled);
   MPI_Finalize();

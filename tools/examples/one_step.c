@@ -11,7 +11,7 @@
   Both trainings must have the same losses, up to the rounding of sums.
 */
 #include "comm/comm.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "core/start.h"
 
 /* G samples of all ranks, T tables with one feature each, D columns. */

@@ -7,6 +7,7 @@
 
   For two seconds, each thread predicts batches of synthetic samples with one id per feature.
 */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,9 @@ int main(int argc, char **argv)
   pthread_t thread[MOST_THREADS];
   Work work[MOST_THREADS] = {{0}};
   const double begin = now();
+  const char *const *outputs, *mapping;
   double rate = 0;
+  int64_t step;
 
   if (argc < 2 ||
       TrshardPredictorOpen(argv[1], argc > 4 ? argv[4] : "-bounds_check_mode ignore", &predictor)) {
@@ -86,6 +89,10 @@ int main(int argc, char **argv)
     return 1;
   }
   printf("opened in %.1f ms\n", 1e3 * (now() - begin));
+  TrshardPredictorNames(predictor, NULL, &outputs);
+  TrshardPredictorCheckpoint(predictor, &step, &mapping);
+  printf("predicts %s with the weights of step %" PRId64 ", %s a mapping of raw columns\n", outputs[0], step,
+         mapping ? "with" : "without");
   for (int t = 0; t < threads; t++) {
     work[t] = (Work){.predictor = predictor, .batch = batch, .latency = malloc(MOST_CALLS * sizeof(double))};
     pthread_create(&thread[t], NULL, predict, &work[t]);

@@ -32,6 +32,7 @@ class Trshard(CMakePackage):
     depends_on("petsc@3.18: +mpi ~complex +double")
     depends_on("openblas threads=pthreads")
     depends_on("jansson")
+    depends_on("libmicrohttpd")
     depends_on("xxhash")
     depends_on("libyaml")
     depends_on("hwloc@2:")

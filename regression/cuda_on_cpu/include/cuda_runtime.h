@@ -29,7 +29,7 @@
   Sources differ between nvcc and the stand-in in these two places. gpu/cuda_language.h has the
   versions for nvcc.
 */
-#define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
+#define CU_START(kernel, grid, block, shared, stream, ...) \
   cuda_on_cpu::launch(#kernel, kernel, grid, block, shared, stream, __VA_ARGS__)
 #define CU_DYN_SHARED(T, name) T *name = reinterpret_cast<T *>(cuda_on_cpu::dynamic_shared())
 
@@ -82,7 +82,7 @@ struct place {
 };
 extern place here;
 
-enum warp_call { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, SYNC, MATCH };
+enum warp_call { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, SYNC, MATCH, TENSOR };
 
 void *dynamic_shared();
 void meet_block();
@@ -216,6 +216,35 @@ static inline int __all_sync(unsigned mask, int predicate)
 {
   return __ballot_sync(mask, predicate) == mask;
 }
+
+// gpu/tensor_cuda.h: a tensor core's product of a warp, whose sums are in ascending order of k
+namespace cuda_on_cpu
+{
+CU_UNSEEN static inline float of_bf16(uint64_t words, int at)
+{
+  const unsigned bits = static_cast<unsigned>(words >> 16 * at) << 16;
+  float x;
+
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+CU_UNSEEN static inline void multiply_tile_bf16(const unsigned a[4], const unsigned b[2], float c[4])
+{
+  const int row = lane() / 4, column = lane() % 4 * 2;
+  uint64_t of_a[2][32], of_b[32]; // the lanes' words of a's rows 0 to 7 and 8 to 15, and of b
+
+  for (int half = 0; half < 2; half++)
+    memcpy(of_a[half], meet_warp(~0u, a[half] | static_cast<uint64_t>(a[2 + half]) << 32, TENSOR),
+           sizeof(of_a[half]));
+  memcpy(of_b, meet_warp(~0u, b[0] | static_cast<uint64_t>(b[1]) << 32, TENSOR), sizeof(of_b));
+  for (int e = 0; e < 4; e++)
+    for (int k = 0; k < 16; k++) {
+      const int pair = k % 8 / 2, at = k / 8 * 2 + k % 2;
+      c[e] += of_bf16(of_a[e / 2][4 * row + pair], at) * of_bf16(of_b[4 * (column + e % 2) + pair], at);
+    }
+}
+} // namespace cuda_on_cpu
 
 template <class T> CU_UNSEEN unsigned __match_any_sync(unsigned mask, T value)
 {

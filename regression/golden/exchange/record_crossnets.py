@@ -9,7 +9,7 @@
 
 dcn is an unchanged DLRM_DCN. dcn_full, dcn_vector and dcn_mixture are DLRM_DCN with another module
 of torchrec.modules.crossnet as inter_arch.crossnet. projection is DLRM_Projection. The sizes are
-those of the test in regression/tools/test_exchange.py.
+those of the test in regression/tools/test_exchange_program.py.
 """
 import json
 import sys

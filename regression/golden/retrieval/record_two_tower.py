@@ -28,7 +28,7 @@ CASES = {"bce": {"loss": "bce", "normalize": False, "weights": False},
          "cosine": {"loss": "in_batch_softmax", "normalize": True, "temperature": 0.2, "weights": False},
          "logq": {"loss": "in_batch_softmax", "normalize": True, "temperature": 0.5, "weights": False, "rate": 0.2},
          "sampled": {"loss": "sampled_softmax", "normalize": False, "temperature": 1.0, "weights": False, "rate": 0.1, "negatives": 5}}
-SEED, NEGATIVES = 11, 7  # of the runs; the purpose of these random numbers (src/core/random.h)
+SEED, NEGATIVES = 11, 7  # of the runs; the purpose of these random numbers (src/core/random/random.h)
 
 
 class Model(torch.nn.Module):

@@ -11,8 +11,9 @@
 #include "comm/relay.h"
 #include "compute/half.h"
 #include "core/buffer.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "core/shared_memory.h"
+#include "core/start.h"
 #include "trs_test.h"
 
 #include <string.h>
@@ -522,6 +523,47 @@ static void test_relayed_messages(void **state)
   assert_true(choose(0));
 }
 
+/*
+  A block that is larger than TRS_EAGER_BYTES is sent in pieces of this size. A block may have at
+  most 64 pieces, so the pieces of larger blocks are larger.
+*/
+static void test_pieces(void **state)
+{
+  const struct {
+    int64_t bytes, pieces;
+  } cases[] = {{TRS_EAGER_BYTES, 1}, {3 * TRS_EAGER_BYTES + 5, 4}, {80 * TRS_EAGER_BYTES, 64}};
+  int64_t counts[MAX_RANKS] = {0}, displs[MAX_RANKS] = {0};
+  const int64_t most = cases[2].bytes;
+  const int other = trs_rank() ^ 1;
+  char *send, *recv;
+
+  (void)state;
+  assert_petsc_ok(PetscMalloc2((size_t)most, &send, (size_t)most, &recv));
+  for (int64_t i = 0; i < most; i++) send[i] = (char)(i / 4096 + 7 * i + trs_rank());
+  for (int c = 0; c < N_COMBINATIONS; c++) {
+    TrsComm comm;
+
+    if (!choose(c) || combinations[c].share > 0) continue;
+    comm = new_comm(NULL);
+    for (int k = 0; k < 3 && other < comm->size; k++) {
+      const int64_t before = comm->n_messages;
+      TrsRequest request = NULL;
+
+      counts[other] = cases[k].bytes;
+      memset(recv, 0, (size_t)most);
+      assert_petsc_ok(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                       (TrsReceivedBlocks){recv, counts, displs}, 1, &request));
+      assert_petsc_ok(TrsRequestWait(&request, NULL));
+      assert_int_equal(comm->n_messages - before, cases[k].pieces);
+      for (int64_t i = 0; i < cases[k].bytes; i += 4093)
+        assert_int_equal(recv[i], (char)(i / 4096 + 7 * i + other));
+    }
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+  assert_petsc_ok(PetscFree2(send, recv));
+  assert_true(choose(0));
+}
+
 static void test_groups(void **state)
 {
   TrsCommGroups groups = {0};
@@ -566,4 +608,5 @@ TRS_TEST_MAIN(cmocka_unit_test(test_alltoallv), cmocka_unit_test(test_reduce_sca
               cmocka_unit_test(test_allgatherv), cmocka_unit_test(test_allreduce),
               cmocka_unit_test(test_counts), cmocka_unit_test(test_chunks),
               cmocka_unit_test(test_overlap_allocates_once), cmocka_unit_test(test_relayed_messages),
-              cmocka_unit_test(test_groups), cmocka_unit_test(test_bad_environment))
+              cmocka_unit_test(test_pieces), cmocka_unit_test(test_groups),
+              cmocka_unit_test(test_bad_environment))

@@ -42,10 +42,10 @@ static void test_devices(void **state)
   for (int i = 0; trs_device_backends[i]; i++) {
     const TrsDeviceOps *ops = trs_device_backends[i];
     /*
-      The three time functions are optional together, and so are the five graph functions. If only
+      The four time functions are optional together, and so are the five graph functions. If only
       one function of such a group is missing, the entry also counts as empty.
     */
-    const int optional = (ops->timed_event_create ? 3 : 0) + (ops->capture_start ? 5 : 0);
+    const int optional = (ops->timed_event_create ? 4 : 0) + (ops->capture_start ? 5 : 0);
 
     assert_petsc_ok(TrsDeviceCheck(ops));
     PetscCallAbort(PETSC_COMM_SELF, PetscPushErrorHandler(PetscReturnErrorHandler, NULL));

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/buffer.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "trs_test.h"
 
 static float *numbers(int64_t n, uint64_t seed)

@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "core/random.h"
+#include "core/random/random.h"
 #include "hosted_compute.h"
 
 enum { N_TABLES = 2, N_FEATURES = 3, MAX_DIM = 130, N_KINDS = 12, N_DTYPES = 3 };

@@ -5,7 +5,7 @@
   and numbers of threads give the same bytes. No byte after the end of a table is read.
 */
 #include "compute/compute_ops.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "dequantise.h"
 #include "trs_test.h"
 

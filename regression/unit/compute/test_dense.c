@@ -8,10 +8,10 @@
 #include "compute/gemm.h"
 #include "compute/half.h"
 #include "core/buffer.h"
-#include "core/random.h"
-#include "cpu/codec_kernels.h"
+#include "core/random/random.h"
 #include "cpu/cpu_kernels.h"
-#include "cpu/dense_kernels.h"
+#include "cpu/isa/codec_kernels.h"
+#include "cpu/isa/dense_kernels.h"
 #include "numbers.h"
 
 #include <math.h>

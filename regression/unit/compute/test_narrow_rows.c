@@ -7,8 +7,8 @@
 */
 #include "compute/compute_ops.h"
 #include "compute/half.h"
-#include "core/philox.h"
-#include "core/random.h"
+#include "core/random/philox.h"
+#include "core/random/random.h"
 #include "trs_test.h"
 
 #include <stdlib.h>
@@ -129,7 +129,7 @@ static void test_bits(void **state)
     const uint32_t neighbours[NEIGHBOURS] = {
         TrsRoundingBits(TrsRoundingRow(TrsRoundingTable(SEED, STEP + 1, 77), row), column),
         TrsRoundingBits(TrsRoundingRow(table, row + 1), column), TrsRoundingBits(of_row, column + 1),
-        TrsRoundingBits(of_row, column ^ 16)};
+        TrsRoundingBits(of_row, column ^ 1)};
 
     for (int b = 0; b < BITS; b++) {
       count[0][b] += (int)(bits >> b & 1);

@@ -2,7 +2,7 @@
 /*
   Tests the softmax of pairs. Its loss is compared with the definition in double, and its gradients
   with finite differences of this loss. The gradients of rows normalised to length 1 are compared
-  with finite differences as well.
+  with finite differences as well. The best candidates of queries are found by hand.
 */
 #include "compute/pair_softmax.h"
 #include "cpu/cpu_kernels.h"
@@ -149,4 +149,29 @@ static void test_unit_rows(void **state)
   assert_close(dy[D], 1e12, 0.0, 1e-6); /* as in torch.nn.functional.normalize */
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_softmax), cmocka_unit_test(test_unit_rows))
+/*
+  The best candidates of two queries from two calls, by hand. Query 1 is (1), so its scores are the
+  candidates; query 2 is (-1). Equal scores are in the order of rows, and unused entries come last.
+*/
+static void test_best(void **state)
+{
+  static const float queries[] = {1.0F, -1.0F}, first[] = {2.0F, -1.0F, 2.0F}, second[] = {3.0F, 2.0F, -1.0F};
+  static const int64_t row[] = {0, 4, 5, 7, 8, 9}, id[] = {10, 14, 15, 17, 18, 19};
+  static const int64_t wanted[2][4] = {{7, 0, 5, 8}, {4, 9, 0, 5}};
+  TrsPairBest best[2][4];
+
+  (void)state;
+  for (int q = 0; q < 2; q++)
+    for (int k = 0; k < 4; k++) best[q][k] = (TrsPairBest){.row = -1, .id = -1};
+  TrsPairFindBest(1, 2, queries, 3, first, row, id, 4, best[0]);
+  for (int q = 0; q < 2; q++) assert_int_equal(best[q][3].row, -1);
+  TrsPairFindBest(1, 2, queries, 3, second, row + 3, id + 3, 4, best[0]);
+  for (int q = 0; q < 2; q++)
+    for (int k = 0; k < 4; k++) {
+      assert_int_equal(best[q][k].row, wanted[q][k]);
+      assert_int_equal(best[q][k].id, wanted[q][k] + 10);
+    }
+  assert_true(best[0][0].score == 3.0 && best[1][0].score == 1.0 && best[1][2].score == -2.0);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_softmax), cmocka_unit_test(test_unit_rows), cmocka_unit_test(test_best))

@@ -7,6 +7,7 @@
   tables. A repeated step gives the same bits and allocates nothing. A build without a GPU or its
   stand-in has only the CPU, which is compared with itself.
 */
+#include "compute/half.h"
 #include "tbe_problem.h"
 
 #include <math.h>
@@ -338,6 +339,91 @@ static void test_places(void **state)
         }
 }
 
+/* A finite number near a limit of fp16's range, subnormal in fp16, or any other below `most`. */
+static float edge(int64_t i, float most)
+{
+  static const uint32_t edges[] = {0x00000000u, 0x33000000u, 0x33800000u, 0x387fc000u, 0x38800000u,
+                                   0x3fffffffu, 0x40000000u, 0x477fe000u, 0x477ff000u, 0x47800000u};
+  const uint32_t random = (uint32_t)draw(61, i);
+  const float x = TrsBitsFloat(i % 3 ? edges[random % 10] + random / 10 % 5 - (random % 10 ? 2 : 0)
+                                     : 0x32000000u + random % 0x16000000u);
+
+  return (random >> 30 & 1 ? -1.0f : 1.0f) * PetscMin(x, most);
+}
+
+/*
+  Rows that were 0 become -g, rounded stochastically as compute/half.h defines. The steps are of
+  sgd, and of rowwise_adagrad, for which a GPU has kernels with 8, 16 and 32 lanes per row; its eps
+  and learning rate are so large that the factor of g is 1. Rows begin at an even and at an odd
+  column of the table.
+*/
+static void check_rounding(TrsDType dtype, TrsSparseOptimizerKind kind, int dim, int64_t column)
+{
+  enum { ROWS = 21, MOST = 200, SEED = 5, STEP = 9, KEY = 77 };
+  const float large = 0x1p100f;
+  const TrsSparseOptimizerArgs args = {.kind = kind,
+                                       .learning_rate = kind == TRS_OPTIM_SGD ? 1.0f : large,
+                                       .eps = large,
+                                       .step = STEP,
+                                       .seed = SEED};
+  uint16_t *const weight = memory((int64_t)ROWS * MOST, sizeof(*weight));
+  float *const state = memory(ROWS, sizeof(*state)), *const grad = memory((int64_t)ROWS * MOST,
+                                                                          sizeof(*grad));
+  int64_t keys[ROWS];
+  const TrsTbeTable table = {.weight = weight,
+                             .state = {kind == TRS_OPTIM_SGD ? NULL : state},
+                             .rows = ROWS,
+                             .stride = dim,
+                             .dim = dim,
+                             .dtype = dtype,
+                             .stochastic_rounding = 1,
+                             .key = KEY,
+                             .row_offset = INT64_C(5) << 32,
+                             .col_offset = column,
+                             .table_dim = 256};
+  TrsWorkspace workspace;
+
+  for (int r = 0; r < ROWS; r++) keys[r] = r;
+  memset(weight, 0, ROWS * MOST * sizeof(*weight));
+  memset(state, 0, ROWS * sizeof(*state));
+  for (int64_t i = 0; i < ROWS * (int64_t)dim; i++)
+    grad[i] = edge(i, kind == TRS_OPTIM_SGD ? INFINITY : 1e9f);
+  if (kind == TRS_OPTIM_SGD)
+    for (int64_t i = 0; i < 3 * (int64_t)dim; i += 7)
+      grad[i] = (float[]){NAN, INFINITY, -INFINITY, 3.39e38f, TrsBitsFloat(0xffffffffu)}[i % 5];
+  assert_petsc_ok(ops->workspace_create(&workspace));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
+                                       &(TrsRowGradients){ROWS, keys, NULL, grad, dim}, &args));
+  assert_petsc_ok(ops->workspace_destroy(&workspace));
+  for (int64_t i = 0; i < ROWS * (int64_t)dim; i++) {
+    const uint64_t of_table = TrsRoundingTable(SEED, STEP, KEY),
+                   of_row = TrsRoundingRow(of_table, (uint64_t)(table.row_offset + i / dim));
+    const uint32_t random = TrsRoundingBits(of_row, (uint32_t)(column + i % dim));
+    const float x = 0.0f - grad[i];
+    const uint16_t expected = dtype == TRS_FP16 ? TrsFloatToHalfStochastic(x, random)
+                                                : TrsFloatToBf16Stochastic(x, random);
+
+    if (weight[i] != expected)
+      fail_msg("%s %s, %d columns from %d: %g (%08x) became %04x, expected %04x", ops->name,
+               TrsDTypeName(dtype), dim, (int)column, (double)x, TrsFloatBits(x), weight[i], expected);
+  }
+  free(weight);
+  free(state);
+  free(grad);
+}
+
+static void test_rounding(void **state)
+{
+  static const int widths[] = {7, 64, 120, 200};
+
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++)
+    for (int d = 0; d < 4; d++)
+      for (int k = 0; k < 8; k++)
+        check_rounding(k & 1 ? TRS_FP16 : TRS_BF16, k & 2 ? TRS_OPTIM_ROWWISE_ADAGRAD : TRS_OPTIM_SGD,
+                       widths[d], k & 4 ? 41 : 40);
+}
+
 /*
   Copy rows of any number of bytes between any two strides. A call has the index of the source, of
   the target, both or none, and makes one, two or all copies.
@@ -517,7 +603,7 @@ static void test_steady_step(void **state)
 #endif
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_steady_step), cmocka_unit_test(test_short_runs),
-              cmocka_unit_test(test_long_runs), cmocka_unit_test(test_repeats), cmocka_unit_test(test_places),
-              cmocka_unit_test(test_copy_rows), cmocka_unit_test(test_quantised),
-              cmocka_unit_test(test_found_ahead))
+TRS_TEST_MAIN(cmocka_unit_test(test_rounding), cmocka_unit_test(test_steady_step),
+              cmocka_unit_test(test_short_runs), cmocka_unit_test(test_long_runs),
+              cmocka_unit_test(test_repeats), cmocka_unit_test(test_places), cmocka_unit_test(test_copy_rows),
+              cmocka_unit_test(test_quantised), cmocka_unit_test(test_found_ahead))

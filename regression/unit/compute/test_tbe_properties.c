@@ -7,7 +7,7 @@
   may hold pruned (-1), invalid and repeated ids.
 */
 #include "compute/half.h"
-#include "cpu/tbe_kernels.h"
+#include "cpu/isa/tbe_kernels.h"
 #include "optimizer_definition.h"
 #include "tbe_problem.h"
 

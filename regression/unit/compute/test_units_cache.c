@@ -7,7 +7,7 @@
   this batch's update.
 */
 #include "compute/compute_ops.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "golden_h5.h"
 
 #include <string.h>

@@ -676,7 +676,7 @@ static PetscErrorCode help_for(const char *words, char *text, size_t n)
   fflush(stdout);
   saved = dup(1);
   if (trs_rank() == 0) assert_non_null(freopen("help.txt", "w", stdout));
-  ierr = TrsOptionsHelp(options, PETSC_COMM_WORLD);
+  ierr = TrsOptionsHelp(options, PETSC_COMM_WORLD, "a program\n");
   fflush(stdout);
   if (trs_rank() == 0) dup2(saved, 1);
   close(saved);
@@ -730,7 +730,7 @@ static void test_help(void **state)
   fflush(stdout);
   saved = dup(1);
   if (trs_rank() == 0) assert_non_null(freopen("help.txt", "w", stdout));
-  assert_petsc_ok(TrsOptionsHelp(options, PETSC_COMM_WORLD));
+  assert_petsc_ok(TrsOptionsHelp(options, PETSC_COMM_WORLD, "a program\n"));
   fflush(stdout);
   if (trs_rank() == 0) dup2(saved, 1);
   close(saved);

@@ -3,9 +3,9 @@
   Expected numbers come from Random123's known-answer vectors, from its philox4x32 called with our
   counters, and from the laws of the distributions.
 */
-#include "core/philox.h"
-#include "core/random.h"
-#include "core/random_tiles.h"
+#include "core/random/philox.h"
+#include "core/random/random.h"
+#include "core/random/random_tiles.h"
 #include "trs_test.h"
 
 #include <Random123/philox.h>

@@ -66,4 +66,36 @@ static void test_every_sample_once(void **state)
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_every_sample_once))
+/*
+  A stream of 10, then 17, samples that is read from sample 3 on, in step 5, with global batches of
+  6 samples: 3 .. 8 | 9 .. 14 | 15, 16.
+*/
+static void test_stream(void **state)
+{
+  TrsBatchOrder schedule = {.num_samples = 10,
+                            .batch_size = 3,
+                            .size = 2,
+                            .rank = 1,
+                            .is_stream = PETSC_TRUE,
+                            .first_step = 5,
+                            .first_sample = 3};
+  TrsBatchOrderStep step;
+
+  (void)state;
+  assert_int_equal(TrsBatchOrderStepsPerEpoch(&schedule), 6);
+  schedule.num_samples = 17;
+  assert_int_equal(TrsBatchOrderStepsPerEpoch(&schedule), 7);
+  TrsBatchOrderAt(&schedule, 6, &step);
+  assert_true(step.epoch == 0 && step.position == 9 && step.global_batch == 6 && step.first == 12 &&
+              step.batch == 3);
+  schedule.has_ended = PETSC_TRUE;
+  assert_int_equal(TrsBatchOrderStepsPerEpoch(&schedule), 8);
+  TrsBatchOrderAt(&schedule, 7, &step);
+  assert_true(step.epoch == 0 && step.position == 15 && step.global_batch == 2 && step.first == 16 &&
+              step.batch == 1);
+  schedule.drop_last = PETSC_TRUE;
+  assert_int_equal(TrsBatchOrderStepsPerEpoch(&schedule), 7);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_every_sample_once),
+              cmocka_unit_test(test_stream))

@@ -6,7 +6,7 @@
   random. Batches are ragged or empty, and differ between ranks and between features. Several KJTs
   are exchanged at once.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "dist/kjt_all_to_all.h"
 #include "trs_test.h"
 

@@ -8,7 +8,7 @@
   They allow no allocation after the first rounds.
 */
 #include "core/buffer.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "dist/pooled_all_to_all.h"
 #include "dist/pooled_chunks.h"
 #include "dist/variable_batch.h"

@@ -4,7 +4,7 @@
   state after it is written and read. regression/case/law_dynamic.py compares whole runs with a
   reference.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "embed/dynamic.h"
 #include "trs_test.h"
 

@@ -5,7 +5,7 @@
   test keeps. Evaluations run between steps. The next batch's keys are looked up before this batch's
   update.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "embed/lookup.h"
 #include "trs_test.h"
 

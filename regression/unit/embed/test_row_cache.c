@@ -5,7 +5,7 @@
   rows may be written back or dropped, in any order. The results are always the same as for tables
   without a cache.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "embed/placement.h"
 #include "trs_test.h"
 

@@ -86,6 +86,29 @@ static void test_releases(void **state)
   assert_int_equal(device->releases(), before + 2);
 }
 
+/* A capture that was dropped, whether or not it had failed, leaves the stream as before. */
+static void test_dropped(void **state)
+{
+  const TrsDeviceOps *device = find_device();
+  TrsStream stream;
+  void *memory, *other;
+
+  (void)state;
+  assert_petsc_ok(device->stream_create("compute", &stream));
+  assert_petsc_ok(device->alloc(BYTES, &memory));
+  for (int fails = 0; fails < 2; fails++) {
+    assert_petsc_ok(device->capture_start(stream));
+    assert_petsc_ok(device->zero(memory, BYTES, stream));
+    if (fails) assert_true(device->alloc(BYTES, &other) != 0);
+    TrsErrorClear();
+    assert_petsc_ok(device->capture_end(stream, NULL));
+    assert_petsc_ok(device->zero(memory, BYTES, stream));
+    assert_petsc_ok(device->stream_synchronize(stream));
+  }
+  assert_petsc_ok(device->release(&memory));
+  assert_petsc_ok(device->stream_destroy(&stream));
+}
+
 /* If a capture does not allow an operation, there is an error, and no graph is created. */
 static void test_refused(void **state)
 {
@@ -111,4 +134,5 @@ static void test_refused(void **state)
   assert_petsc_ok(device->stream_destroy(&stream));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_replay), cmocka_unit_test(test_releases), cmocka_unit_test(test_refused))
+TRS_TEST_MAIN(cmocka_unit_test(test_replay), cmocka_unit_test(test_releases), cmocka_unit_test(test_dropped),
+              cmocka_unit_test(test_refused))

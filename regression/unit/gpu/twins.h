@@ -7,7 +7,7 @@
 #pragma once
 
 #include "compute/compute_ops.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "trs_test.h"
 
 #include <math.h>

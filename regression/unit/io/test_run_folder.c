@@ -47,17 +47,20 @@ static void test_lock(void **state)
     TrsRunLock lock = NULL;
 
     MPI_Barrier(MPI_COMM_WORLD);
-    if (trs_rank() == owner) assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+    if (trs_rank() == owner)
+      assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &no_wait, &lock));
     MPI_Barrier(MPI_COMM_WORLD);
     if (trs_rank() != owner) {
       const int stop = 1;
       const TrsRunWait stopped = {.seconds = 1000, .stop = &stop};
 
-      assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
+      assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &no_wait, &lock),
+                         TRS_ERR_CANT_CREATE);
       assert_non_null(strstr(TrsErrorMessage(), "belongs to another job"));
       assert_non_null(strstr(TrsErrorMessage(), ", process "));
       TrsErrorClear();
-      assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &stopped, &lock), TRS_ERR_STOPPED);
+      assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &stopped, &lock),
+                         TRS_ERR_STOPPED);
       TrsErrorClear();
       assert_null(lock);
     }
@@ -86,7 +89,8 @@ static void refused_with(const char *where, const char *text, char message[2000]
   TrsRunLock lock = NULL;
 
   write_lock_text(where, text);
-  assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
+  assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &no_wait, &lock),
+                     TRS_ERR_CANT_CREATE);
   snprintf(message, 2000, "%s", TrsErrorMessage());
   TrsErrorClear();
 }
@@ -116,7 +120,8 @@ static void test_lock_of_forged_text(void **state)
   (void)state;
   snprintf(where, sizeof(where), "%s/forged", folder);
   MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  if (trs_rank() == 0) assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+  if (trs_rank() == 0)
+    assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &no_wait, &lock));
   MPI_Barrier(MPI_COMM_WORLD);
   if (trs_rank() == 1) {
     snprintf(process, sizeof(process), "(process %d of this host)", pid);
@@ -153,7 +158,7 @@ static void test_lock_and_child(void **state)
 
   (void)state;
   snprintf(where, sizeof(where), "%s/child%d", folder, trs_rank());
-  assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+  assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &no_wait, &lock));
   child = fork();
   if (child == 0) {
     pause();
@@ -161,7 +166,7 @@ static void test_lock_and_child(void **state)
   }
   assert_true(child > 0);
   assert_petsc_ok(TrsRunFolderUnlock(&lock));
-  assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+  assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &no_wait, &lock));
   assert_int_equal(kill(child, SIGKILL), 0);
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_petsc_ok(TrsRunFolderUnlock(&lock));
@@ -208,12 +213,12 @@ static void test_keep(void **state)
 
   (void)state;
   snprintf(where, sizeof(where), "%s/keep", folder);
-  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 2, &no_wait, &f));
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, &trs_folder_checkpoints, 2, &no_wait, &f));
   write_step(f, 100, one);
   write_step(f, 200, one);
   write_step(f, 300, "");
   assert_petsc_ok(TrsCheckpointFolderClose(&f));
-  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 1, &no_wait, &f));
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, &trs_folder_checkpoints, 1, &no_wait, &f));
   assert_petsc_error(TrsCheckpointFolderClaim(f, PETSC_FALSE, NULL), TRS_ERR_CANT_CREATE);
   assert_non_null(strstr(TrsErrorMessage(), "-checkpoint_set_aside"));
   TrsErrorClear();
@@ -230,7 +235,7 @@ static void test_keep(void **state)
   assert_true(has_step(where, 250) && has_step(where, 300) && has_step(where, 50));
   assert_false(has_step(where, 100) || has_step(where, 200));
   assert_petsc_ok(TrsCheckpointFolderClose(&f));
-  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 1, &no_wait, &f));
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, &trs_folder_checkpoints, 1, &no_wait, &f));
   assert_petsc_error(TrsCheckpointFolderClaim(f, PETSC_TRUE, NULL), TRS_ERR_CANT_CREATE);
   assert_non_null(strstr(TrsErrorMessage(), "2 runs"));
   TrsErrorClear();
@@ -264,7 +269,7 @@ static void test_removed(void **state)
 
   (void)state;
   snprintf(where, sizeof(where), "%s/removed", folder);
-  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 2, &no_wait, &f));
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, &trs_folder_checkpoints, 2, &no_wait, &f));
   write_step(f, 100, one);
   move_away(where, "moved");
   write_step(f, 200, one);
@@ -272,12 +277,14 @@ static void test_removed(void **state)
   assert_true(has_step(where, 200));
   assert_false(has_step(where, 100));
   if (trs_rank() > 0) { /* a record lock does not exclude the process that has it */
-    assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
+    assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, "-checkpoint_dir", &no_wait, &lock),
+                       TRS_ERR_CANT_CREATE);
     assert_non_null(strstr(TrsErrorMessage(), "belongs to another job"));
     TrsErrorClear();
   }
   move_away(where, "moved_too");
-  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 2, &no_wait, &others));
+  assert_petsc_ok(
+      TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, &trs_folder_checkpoints, 2, &no_wait, &others));
   write_step(others, 300, two);
   assert_petsc_ok(TrsCheckpointFolderClose(&others));
   assert_petsc_error(try_step(f, 400, one), TRS_ERR_CANT_CREATE);

@@ -5,7 +5,7 @@
   A5). Loss and predictions are compared directly. Gradients are compared with central differences
   of the reference's loss.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "model/dlrm.h"
 #include "trs_test.h"
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "plan/planner.h"
-#include "plan/search_space.h"
+#include "plan/search/search_space.h"
 #include "trs_test.h"
 
 #include <jansson.h>

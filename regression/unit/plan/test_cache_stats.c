@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Compares miss rates with TorchRec's results. Both compute in float32. */
-#include "plan/cache_stats.h"
+#include "plan/cost/cache_stats.h"
 #include "plan_units.h"
 
 static void test_miss_rate(void **state)

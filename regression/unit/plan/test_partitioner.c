@@ -3,8 +3,8 @@
   Compares ranks, ratings and critical paths of hand-made proposals with the results of TorchRec's
   partitioners.
 */
-#include "plan/partitioner.h"
 #include "plan/plan_result.h"
+#include "plan/search/partitioner.h"
 #include "plan_units.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
   fit. The partitioner without hints is the reference (test_partitioner.c compares it with
   TorchRec).
 */
-#include "plan/proposal_bounds.h"
+#include "plan/search/proposal_bounds.h"
 #include "plan_units.h"
 
 #include <math.h>

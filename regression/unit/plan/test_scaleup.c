@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Compares the parts of embedding_offload_scaleup with TorchRec's results. */
-#include "plan/luus_jaakola.h"
-#include "plan/proposer_scaleup.h"
+#include "plan/search/luus_jaakola.h"
+#include "plan/search/proposer_scaleup.h"
 #include "plan_units.h"
 
 static void test_random(void **state)

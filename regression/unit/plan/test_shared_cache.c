@@ -3,7 +3,7 @@
   Compares hit rates in shared caches with formulas: equal tables, uniform ids, hot rows, and caches
   that hold all rows.
 */
-#include "plan/shared_cache.h"
+#include "plan/cost/shared_cache.h"
 #include "plan_units.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Creates every kind of reservation from its options, and compares it with TorchRec's results. */
-#include "plan/storage_reservation.h"
+#include "plan/cost/storage_reservation.h"
 #include "plan_units.h"
 
 enum { MAX_WORDS = 64 };

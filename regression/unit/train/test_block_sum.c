@@ -5,7 +5,7 @@
   consecutive blocks each rank has. A rank may have no block. Samples that are sent to their blocks
   and back are unchanged.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "train/block_sum.h"
 #include "train/sample_blocks.h"
 #include "trs_test.h"

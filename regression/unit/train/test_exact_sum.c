@@ -4,7 +4,7 @@
   Tests sums whose bits do not depend on the order: sums by hand, and random sums in any order and
   on any ranks.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "train/metrics/exact_sum.h"
 #include "trs_test.h"
 

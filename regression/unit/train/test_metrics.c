@@ -4,7 +4,7 @@
   Compares metrics with values by hand or by definition (all pairs for AUC). The values do not
   depend on how the samples are distributed over ranks.
 */
-#include "core/random.h"
+#include "core/random/random.h"
 #include "train/metrics/metrics.h"
 #include "trs_test.h"
 

@@ -52,6 +52,11 @@ static PetscErrorCode capture_end(TrsStream stream, TrsGraph *graph)
 {
   (void)stream;
   assert_non_null(device.captured);
+  if (!graph) {
+    free(device.captured);
+    device.captured = NULL;
+    return 0;
+  }
   *graph = device.captured;
   device.captured = NULL;
   if ((*graph)->n == 0) {
@@ -178,6 +183,39 @@ static void test_meetings(void **state)
   assert_int_equal(calls_work(NULL, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 1);
 }
 
+static PetscErrorCode work_that_fails(void *context)
+{
+  PetscFunctionBegin;
+  PetscCall(work(context));
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_MEMORY, "no memory for a launch");
+}
+
+/*
+  Work that fails during its capture: its own error is returned, and the capture has ended. The part
+  then runs as if it were new.
+*/
+static void test_failed_work(void **state)
+{
+  const TrsStepArguments arguments = {.n = 8};
+  const TrsDeviceOps ops = device_of_copies();
+  TrsStepGraphs graphs;
+  Work w = {0};
+
+  (void)state;
+  assert_petsc_ok(TrsStepGraphsCreate(&ops, NULL, &graphs));
+  for (int i = 0; i < 2; i++) (void)calls_work(graphs, 0, TRS_PART_FORWARD_OVER, arguments, &w);
+  assert_int_equal(TrsStepGraphsRun(graphs, 0, TRS_PART_FORWARD_OVER, &arguments, work_that_fails, &w),
+                   TRS_ERR_MEMORY);
+  TrsErrorClear();
+  assert_null(device.captured);
+  assert_int_equal(device.n_alive, 0);
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, arguments, &w), 1);
+  assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, arguments, &w), 0);
+  assert_petsc_ok(TrsStepGraphsDestroy(&graphs));
+  assert_int_equal(device.n_alive, 0);
+}
+
 /*
   The parts that copy a slot's numbers bring them to the device, whether their work is called or
   their graph is launched.
@@ -288,4 +326,5 @@ static void test_buckets(void **state)
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_meetings), cmocka_unit_test(test_numbers), cmocka_unit_test(test_buckets))
+TRS_TEST_MAIN(cmocka_unit_test(test_meetings), cmocka_unit_test(test_failed_work),
+              cmocka_unit_test(test_numbers), cmocka_unit_test(test_buckets))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Text of -help. */
 #include "core/options/impl.h"
-#include "core/version.h"
+#include "core/ranks.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -231,7 +231,7 @@ static PetscErrorCode refuse_word(TrsOptions options, const char *word)
           source, closest, list);
 }
 
-PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
+PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm, const char *about)
 {
   TrsGrowingText text = {NULL, 0, 0};
   const char *word = NULL;
@@ -239,17 +239,15 @@ PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm)
   int rank, n_shown = 0, n;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsRankOf(comm, &rank, NULL));
   PetscCall(TrsOptionsGetString(options, "-help", &word, NULL));
   if (word && (strcasecmp(word, "true") == 0 || strcasecmp(word, "all") == 0)) word = NULL;
   if (!word)
     PetscCall(
         TrsTextAdd(&text,
-                   "%s %s: trains and shards recommendation models\n"
-                   "  mpirun -n 4 %s -options_file run.opts [-option value ...]\n"
-                   "Lists are comma separated. Counts take K, M, G, T (powers of 1000), bytes also KB ... "
+                   "%sLists are comma separated. Counts take K, M, G, T (powers of 1000), bytes also KB ... "
                    "TB and KiB ... TiB.\n",
-                   TRS_NAME, TRS_VERSION, TRS_NAME));
+                   about));
   for (int g = 0; g < options->n_groups && word; g++)
     whole = (PetscBool)(whole || is_title(options->groups[g], word));
   for (int g = 0; g < options->n_groups; g++) {

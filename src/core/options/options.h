@@ -100,11 +100,12 @@ PetscErrorCode TrsOptionsHelpWanted(TrsOptions options, PetscBool *help, PetscBo
 
   Not collective, but the result is the same on all ranks. -help WORD prints only groups whose title
   contains the word, and options whose name, values or help text contain the word. If the word is
-  the whole title of a group, only this group is printed.
+  the whole title of a group, only this group is printed. `about` has the first lines of the whole
+  help: the program's name and how it is started.
 
   Errors: OPTION if nothing contains the word
 */
-PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm);
+PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm, const char *about);
 
 /*
   TrsOptionsTellUnread - Print a warning for options of the command line that no getter has read

@@ -16,6 +16,7 @@
 */
 #pragma once
 
+#include "io/follow_folder.h"
 #include "io/output.h"
 #include "io/run_folder.h"
 #include "io/state.h"
@@ -30,6 +31,41 @@ typedef struct {
   double *value;
 } TrsCheckpointNumbers;
 
+/*
+  The place of a training that follows a folder (-data_follow): the last file from which samples
+  were taken.
+*/
+typedef struct {
+  int64_t position;           /* number of samples taken so far, from -data_train and the folder */
+  char file[TRS_FOLLOW_NAME]; /* name of the file; "" for -data_train */
+  int64_t taken;              /* number of samples that were taken from the file */
+  int64_t samples;            /* number of samples in the file */
+  int64_t hash;               /* sample_hash of the file (TrsDatasetInfo) */
+} TrsFollowPlace;
+
+/* 16 hex digits and the final 0. */
+enum { TRS_FILE_ID_SIZE = 17 };
+
+/*
+  A place in a chain of deltas (input/FORMAT.md, "Delta"): the point after the base and a number of
+  deltas. If `base` is "", there is no chain. The place in a chain of incremental checkpoints has
+  the same form; its base is the full checkpoint.
+*/
+typedef struct {
+  /*
+    Id of the base. This is the checkpoint with whose weights the chain begins (TrsCheckpointId()).
+    If no file has exactly these weights, base is the id of the run. base_step is the number of
+    updates that the base has seen.
+  */
+  char base[TRS_FILE_ID_SIZE];
+  int64_t base_step;
+  int64_t number; /* number of deltas since the base */
+  /* number of updates that the last delta has seen; if there is no delta, that of the base */
+  int64_t step;
+  /* id of the last delta's file; if there is no delta, that of the base */
+  char id[TRS_FILE_ID_SIZE];
+} TrsDeltaPlace;
+
 typedef struct {
   int64_t step; /* number of updates done so far */
   /* for each kind of state: number of updates done before the state began */
@@ -43,16 +79,37 @@ typedef struct {
   int64_t data_samples;   /* number of samples of the training data, 0 if unknown */
   /* sample_hash of the training data (TrsDatasetInfo), 0 if unknown */
   int64_t data_hash;
+  PetscBool follows;            /* true if the training follows a folder */
+  TrsFollowPlace follow_place;  /* only if it does */
   char run_id[TRS_RUN_ID_SIZE]; /* id of the run that wrote the file, "" if unknown */
   const char *options;          /* text of the configuration */
   const char *plan;             /* the plan as JSON text */
   const char *model;            /* text of the options that define the model, or NULL */
+  /* the mapping of the data (spec/mapping.h), or NULL; only rank 0 needs it */
+  const char *mapping;
   /*
     Numbers of a training. Each array has a layout that its own module defines. When writing, only
     rank 0 needs metrics_window.
   */
   TrsCheckpointNumbers metrics, metrics_exact, metrics_window, early_stopping;
   const char *metrics_of; /* names of the tasks that the metrics belong to, or NULL */
+  /*
+    The place in a chain of deltas. For a checkpoint, it is the place after the last delta that the
+    checkpoint contains. For a delta, it is the place before this delta.
+  */
+  TrsDeltaPlace place;
+  PetscBool is_delta; /* when writing: the file is a delta */
+  /*
+    When writing: the file is an incremental checkpoint, and `chain` is the place before it. After
+    reading an increment: `chain` has the increment's number and base. For a full checkpoint,
+    chain.number is 0.
+  */
+  PetscBool is_increment;
+  TrsDeltaPlace chain;
+  /* When writing: receives the file's id (TrsCheckpointId()) on all ranks; may be NULL. */
+  char *id;
+  /* After reading: 1 if a tool made the file, without the states that a training needs to go on. */
+  int64_t weights_only;
   /*
     TrsCheckpointReadWanted() lists on rank 0 the tensors that are in the file and not in the state:
     tables ("embedding/user") and tensors of dense layers. Optimizer states are not counted.
@@ -69,6 +126,7 @@ typedef struct {
     has none.
   */
   char *options_read, *metrics_of_read;
+  char *mapping_read; /* the file's mapping on rank 0; NULL if the file has none */
   /*
     When writing: how an existing file at the path is treated, used on rank 0. If it is NULL, an
     existing file is replaced.
@@ -114,8 +172,74 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
                                   const TrsCheckpointInfo *info);
 
 /*
+  The functions below write a file in stages, so that its data can be written beside other work.
+  TrsCheckpointWrite() uses them, too:
+
+    TrsCheckpointPlace, TrsCheckpointBegin
+    for each stage: TrsCheckpointDoStage on each rank, then TrsCheckpointNextStage
+    TrsCheckpointEnd
+*/
+typedef enum {
+  TRS_CHECKPOINT_TENSORS,
+  TRS_CHECKPOINT_MEANS, /* means over columns, which are computed from the file; may be left out */
+  TRS_CHECKPOINT_PUBLISH,
+  TRS_CHECKPOINT_WRITTEN /* nothing is left to do */
+} TrsCheckpointStage;
+
+typedef struct TrsCheckpointWriterImpl *TrsCheckpointWriter;
+
+/*
+  Settle the memory of a state before a file is written, and find the places of the rows of lists in
+  the file. Changes the tensors of lists. Collective on comm. Errors (agreed): those of the state's
+  functions.
+*/
+PetscErrorCode TrsCheckpointPlace(MPI_Comm comm, const TrsState *state);
+
+/*
+  TrsCheckpointBegin - Create the temporary file with its whole structure, and reserve its space.
+
+  Collective on comm.
+
+  In:     state   as TrsCheckpointPlace() left it; borrowed until TrsCheckpointEnd()
+          info    borrowed for this call, except info->output and info->id
+  Out:    writer  in its first stage; NULL after an error
+  Errors (agreed): those of TrsCheckpointWrite()
+*/
+PetscErrorCode TrsCheckpointBegin(MPI_Comm comm, const char *path, const TrsState *state,
+                                  const TrsCheckpointInfo *info, TrsCheckpointWriter *writer);
+
+/*
+  TrsCheckpointDoStage - Do this rank's work in the writer's stage.
+
+  Not collective. Any one thread may call this function. It uses neither MPI nor HDF5.
+
+  Errors: NOT_FINITE, IO
+*/
+PetscErrorCode TrsCheckpointDoStage(TrsCheckpointWriter writer);
+
+/*
+  TrsCheckpointNextStage - Go on to the next stage. All ranks must have agreed that they have done
+    their work in the present stage.
+
+  Collective on comm.
+
+  Out:    stage  the next stage. At TRS_CHECKPOINT_WRITTEN, the file is in place and info->id is set
+*/
+PetscErrorCode TrsCheckpointNextStage(TrsCheckpointWriter writer, TrsCheckpointStage *stage);
+
+/* Return the bytes that this rank has written to the file. Any thread may call this function. */
+int64_t TrsCheckpointWrittenBytes(const struct TrsCheckpointWriterImpl *writer);
+
+/* End the work of a thread that is in TrsCheckpointDoStage(), with the error STOPPED. */
+void TrsCheckpointStop(TrsCheckpointWriter writer);
+
+/* Free the writer. If the file is not in place, its temporary file is removed. Accepts NULL. */
+PetscErrorCode TrsCheckpointEnd(TrsCheckpointWriter *writer);
+
+/*
   TrsCheckpointRead - Read this rank's parts of every tensor of state. The checkpoint may have been
-    written with any plan.
+    written with any plan. If it is incremental, the full checkpoint and the increments before it
+    are read from the same folder.
 
   Collective on comm. If the file has checksums of parts, they are verified first, each by one rank.
   If state->convert is set, it converts numbers of another type. States of another optimizer are not
@@ -128,8 +252,9 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
                 - metrics, metrics_exact, metrics_window and early_stopping. If the file lacks one
                   of them, its n is 0.
                 - options_read and metrics_of_read. If the file lacks one of them, it is NULL.
-                The fields options, plan, model, metrics_of and output are NULL. Free info with
-                TrsCheckpointInfoFree()
+                - mapping_read, on rank 0
+                The fields options, plan, model, mapping, metrics_of and output are NULL. Free info
+                with TrsCheckpointInfoFree()
           state's tensors  was_read and the fields below it
   Errors (agreed): NO_INPUT; DATA with file and dataset, for another format or version, a missing
     tensor, a wrong shape or type, a table of another id_map (TrsStateTensor), or a wrong checksum
@@ -192,6 +317,89 @@ PetscBool TrsStateIsOfKeys(const TrsStateTensor *tensor);
 PetscErrorCode TrsCheckpointModel(MPI_Comm comm, const char *path, char **text);
 
 /*
+  TrsCheckpointReadFollowPlace - Read the place of a training that follows a folder.
+
+  Collective on comm. The checksum of the place is verified.
+
+  Out:    follows  false if the training did not follow a folder; *place is then unchanged
+  Errors (agreed): NO_INPUT; DATA for another format or a damaged file
+*/
+PetscErrorCode TrsCheckpointReadFollowPlace(MPI_Comm comm, const char *path, PetscBool *follows,
+                                            TrsFollowPlace *place);
+
+/*
+  TrsCheckpointId - Compute the id of a file, a checkpoint or a delta, from its tables of checksums.
+
+  Files with the same tensors and the same parts (/checksums) have the same id. A file without
+  checksums has the id 0000000000000000. Collective on comm.
+
+  Out:    id  16 hex digits, the same on all ranks
+  Errors (agreed): NO_INPUT; DATA for another format or a damaged file
+*/
+PetscErrorCode TrsCheckpointId(MPI_Comm comm, const char *path, char id[TRS_FILE_ID_SIZE]);
+
+/* --- reading deltas: not collective --- */
+
+/* A delta's place in its chain. */
+typedef struct {
+  int64_t step;           /* number of updates that the model has seen after the delta */
+  int64_t number;         /* number of the delta in its chain, from 1 */
+  PetscBool forgets;      /* it removes ids after delta `number`, and the chain does not count it */
+  TrsDeltaPlace previous; /* the place of the file before the delta */
+  char id[TRS_FILE_ID_SIZE];
+} TrsDeltaInfo;
+
+/* These values say how a delta fits to the place of a model. */
+typedef enum {
+  TRS_DELTA_FITS,   /* it may be applied */
+  TRS_DELTA_EARLY,  /* a delta before it is missing */
+  TRS_DELTA_LATE,   /* the model has it, or has a later one */
+  TRS_DELTA_FOREIGN /* it belongs to another chain, or to another branch of the chain */
+} TrsDeltaFit;
+
+/* Read a delta's place. Errors: NO_INPUT; DATA for another format or a damaged file */
+PetscErrorCode TrsDeltaReadInfo(const char *path, TrsDeltaInfo *info);
+
+/*
+  TrsDeltaFollow - Find the place of a model after a delta.
+
+  In:     path    of the delta, for messages
+          own_id  id of the model's checkpoint, with which a new chain may begin; "" if a delta was
+                  applied
+          step    number of updates of the model
+  InOut:  place   the model's; changed only if the delta fits
+  Out:    fit
+  Errors: DATA with the reason if the delta does not fit
+*/
+PetscErrorCode TrsDeltaFollow(const char *path, const TrsDeltaInfo *info, const char *own_id, int64_t step,
+                              TrsDeltaPlace *place, TrsDeltaFit *fit);
+
+/* The changed rows of a table in a delta. */
+typedef struct {
+  const char *table; /* the model's table, with `rows` rows in `buckets` buckets of ids, or 0 */
+  int64_t rows, buckets;
+  PetscBool grows; /* id_map dynamic: a delta has the numbers of rows in use */
+  int64_t n, *row; /* [n] changed rows, ascending */
+  int64_t *id;     /* [n] with buckets, else NULL, as held */
+  uint8_t *held;   /* [n] 0: the row has no id */
+  int64_t *used;   /* [buckets] rows in use; NULL if the delta does not have them */
+} TrsDeltaTable;
+
+/*
+  TrsDeltaRead - Read a delta.
+
+  The checksums are verified, unless state->unverified is set. The state has the dense tensors, and
+  for each table a tensor of weights with rows_of and `take`, which gets the changed rows.
+
+  InOut:  table  [n] all tables of the model; row, id, held and used are set. Free them with
+                 TrsDeltaTableFree(), also after an error
+  Errors: NO_INPUT; DATA for another format, a damaged file, or a delta of another model; MEMORY;
+    IO; those of `take`
+*/
+PetscErrorCode TrsDeltaRead(const char *path, TrsState *state, int n, TrsDeltaTable *table);
+PetscErrorCode TrsDeltaTableFree(TrsDeltaTable *table);
+
+/*
   Check before hours of training that a checkpoint could be written to this file: rank 0 can create
   the file, and all ranks can open it. If `file` is NULL, nothing is checked. Collective on comm.
   Errors (agreed): CANT_CREATE, with the rank and its host.
@@ -205,21 +413,31 @@ PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file);
 */
 PetscErrorCode TrsCheckpointTryNames(const char *path, const TrsState *state);
 
+/* A kind of folder for a run's files: words for messages. */
+typedef struct {
+  const char *option; /* names the folder */
+  const char *file;   /* the word for one of its files */
+  const char *remedy; /* if the folder has another run's files */
+} TrsFolderKind;
+extern const TrsFolderKind trs_folder_checkpoints, trs_folder_deltas;
+
+typedef struct TrsCheckpointFolderImpl *TrsCheckpointFolder;
+
 /*
-  TrsCheckpointFolderOpen - Make a folder for checkpoints and lock it until it is closed.
+  TrsCheckpointFolderOpen - Make a folder for checkpoints or deltas and lock it until it is closed.
 
   The folder holds files step-<9 digits>.h5. Only the one run that has the lock (TrsRunFolderLock())
   writes there. The function also finds the runs that wrote the existing files.
 
   Collective on comm.
 
-  In:     keep  how many of the run's files to keep
+  In:     kind  for messages
+          keep  how many of the run's files to keep
           wait  how long to wait if another job has the folder
   Errors (agreed): CANT_CREATE, STOPPED, NO_INPUT
 */
-typedef struct TrsCheckpointFolderImpl *TrsCheckpointFolder;
-PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep, const TrsRunWait *wait,
-                                       TrsCheckpointFolder *folder);
+PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, const TrsFolderKind *kind, int keep,
+                                       const TrsRunWait *wait, TrsCheckpointFolder *folder);
 PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder); /* accepts NULL */
 
 /*
@@ -241,6 +459,9 @@ PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder folder, PetscBool re
 */
 const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder);
 
+/* True if the folder has no files step-*.h5. Not collective, the same on all ranks. */
+PetscBool TrsCheckpointFolderIsEmpty(TrsCheckpointFolder folder);
+
 /* Record which run owns the folder, in case this job is killed. Accepts NULL. Not collective. */
 void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id);
 
@@ -248,14 +469,39 @@ void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id);
   TrsCheckpointFolderWrite - Publish the file of info->step, then remove surplus files of this run.
 
   Collective. Only the run's own files (info->run_id) up to that step are counted and removed.
-  Neither the file just written nor a file of another run is ever removed. A file that a reader
-  holds (TrsCheckpointFolderFindNewest()) stays until a later call. If the folder was removed during
-  the run, it is made and locked again.
+  Neither the file just written nor a file of another run is ever removed. Files that an increment
+  needs stay as long as the increment. A file that a reader holds (TrsCheckpointFolderFindNewest())
+  stays until a later call. If the folder was removed during the run, it is made and locked again.
 
   Errors: those of TrsCheckpointWrite(); CANT_CREATE if the folder now belongs to another run
 */
 PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder folder, const TrsState *state,
                                         const TrsCheckpointInfo *info);
+
+/*
+  Write a file in stages. TrsCheckpointFolderBegin() is TrsCheckpointBegin() for the file of
+  info->step. TrsCheckpointFolderAdd() must be called when the file is in place. It removes surplus
+  files. It reads the step, run_id, is_increment and chain of `info`. Both are collective. Errors:
+  as for TrsCheckpointFolderWrite()
+*/
+PetscErrorCode TrsCheckpointFolderBegin(TrsCheckpointFolder folder, const TrsState *state,
+                                        const TrsCheckpointInfo *info, TrsCheckpointWriter *writer);
+PetscErrorCode TrsCheckpointFolderAdd(TrsCheckpointFolder folder, const TrsCheckpointInfo *info);
+
+/*
+  True if the folder still has all files that an increment after `step` would need. Collective.
+*/
+PetscErrorCode TrsCheckpointFolderHasChain(TrsCheckpointFolder folder, int64_t step, PetscBool *has);
+
+/* The path of a step's file. Free it with PetscFree(). Not collective. */
+PetscErrorCode TrsCheckpointFolderPath(TrsCheckpointFolder folder, int64_t step, char **path);
+
+/*
+  Remove the run's files of steps after `step`, newest first. A training must do this before it
+  writes a delta, with the step of the last delta, because a resumed training repeats the later
+  steps. Collective. Errors (agreed): IO
+*/
+PetscErrorCode TrsCheckpointFolderCut(TrsCheckpointFolder folder, const char *run_id, int64_t step);
 
 /*
   After a file could not be read, check if it has been removed since it was found. If it has, a

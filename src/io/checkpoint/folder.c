@@ -17,10 +17,19 @@
 
 enum { TRS_N_SEARCHES = 100 };
 
+const TrsFolderKind trs_folder_checkpoints = {
+    .option = "-checkpoint_dir",
+    .file = "checkpoint",
+    .remedy = "take another -checkpoint_dir, or set them aside in the folder NAME within it with "
+              "-checkpoint_set_aside NAME"};
+const TrsFolderKind trs_folder_deltas = {
+    .option = "-delta_dir", .file = "delta", .remedy = "or take another -delta_dir"};
+
 struct TrsCheckpointFolderImpl {
   MPI_Comm comm;
   int rank, keep;
   char *path;
+  const TrsFolderKind *kind;
   TrsRunLock lock;
   char run_id[TRS_RUN_ID_SIZE];
   /* the files found when the folder was opened, and the files written since */
@@ -101,14 +110,14 @@ static PetscErrorCode try_folder(const TrsCheckpointFolder f)
 static PetscErrorCode open_folder(TrsCheckpointFolder f, const TrsRunWait *wait)
 {
   PetscFunctionBegin;
-  PetscCall(TrsRunFolderLock(f->comm, f->path, wait, &f->lock));
+  PetscCall(TrsRunFolderLock(f->comm, f->path, f->kind->option, wait, &f->lock));
   PetscCall(try_folder(f));
   PetscCall(TrsCheckpointListAgreed(f->comm, f->path, &f->list));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep, const TrsRunWait *wait,
-                                       TrsCheckpointFolder *folder)
+PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, const TrsFolderKind *kind, int keep,
+                                       const TrsRunWait *wait, TrsCheckpointFolder *folder)
 {
   PetscErrorCode ierr;
 
@@ -116,6 +125,7 @@ PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep
   PetscCall(PetscNew(folder));
   (*folder)->comm = comm;
   (*folder)->keep = keep;
+  (*folder)->kind = kind;
   PetscCallMPI(MPI_Comm_rank(comm, &(*folder)->rank));
   PetscCall(PetscStrallocpy(path, &(*folder)->path));
   ierr = open_folder(*folder, wait);
@@ -177,13 +187,11 @@ PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder f, PetscBool resume,
   if (resume && f->list.n == 0)
     PetscCall(PetscStrncpy(f->run_id, TrsRunFolderInterrupted(f->lock), sizeof(f->run_id)));
   if (resume || f->list.n == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(
-      aside, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-      "%s holds %d checkpoint%s of another run (%s%sup to step %" PRId64
-      "): go on from there with -resume, take another -checkpoint_dir, or set them aside in the folder "
-      "NAME within it with -checkpoint_set_aside NAME",
-      f->path, f->list.n, TrsPlural(f->list.n, "s"), newest->run_id, newest->run_id[0] ? ", " : "",
-      newest->step);
+  PetscCheck(aside, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "%s holds %d %s%s of another run (%s%sup to step %" PRId64
+             "): go on from there with -resume, %s",
+             f->path, f->list.n, f->kind->file, TrsPlural(f->list.n, "s"), newest->run_id,
+             newest->run_id[0] ? ", " : "", newest->step, f->kind->remedy);
   PetscCall(TrsAgree(f->comm, f->rank == 0 ? set_aside(f, aside) : PETSC_SUCCESS));
   f->list.n = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -192,6 +200,11 @@ PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder f, PetscBool resume,
 const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder)
 {
   return folder ? folder->run_id : "";
+}
+
+PetscBool TrsCheckpointFolderIsEmpty(TrsCheckpointFolder folder)
+{
+  return (PetscBool)(folder->list.n == 0);
 }
 
 void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id)
@@ -225,7 +238,7 @@ static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntr
 int TrsCheckpointHold(const char *path)
 {
   struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
   if (fd >= 0) (void)fcntl(fd, F_OFD_SETLK, &whole);
   return fd;
@@ -234,7 +247,7 @@ int TrsCheckpointHold(const char *path)
 static int is_held(const char *path)
 {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const int held = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
 
   if (fd >= 0) (void)close(fd);
@@ -247,8 +260,17 @@ void TrsCheckpointRelease(int *hold)
   *hold = -1;
 }
 
+/* Return the index of a step's file in the list, or -1. */
+static int entry_of(const TrsCheckpointList *list, int64_t step)
+{
+  for (int i = 0; i < list->n; i++)
+    if (list->entry[i].step == step) return i;
+  return -1;
+}
+
 /*
-  Keep the newest `keep` of this run's files up to the file just written. Files with later steps
+  Keep the newest `keep` of this run's files up to the file just written, and the files that these
+  need. A chain is removed from its end, so that the rest is always whole. Files with later steps
   were written before a resume that could not read them; the run will replace them when it reaches
   their steps. A file that a reader holds stays until a later call. If a file cannot be removed, the
   run continues.
@@ -257,16 +279,19 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
 {
   TrsCheckpointList *list = &f->list;
   int n_left = 0, n_own = 0;
+  PetscBool *needed; /* [list->n] */
 
   PetscFunctionBegin;
+  PetscCall(PetscCalloc1((size_t)list->n, &needed));
   for (int i = 0; i < list->n; i++) {
     const TrsCheckpointEntry entry = list->entry[i];
+    const int needs = entry_of(list, entry.needs);
     const PetscBool own = (PetscBool)(entry.step <= written->step &&
                                       strcmp(entry.run_id, written->run_id) == 0);
     int stays = 1;
 
     n_own += own ? 1 : 0;
-    if (own && n_own > PetscMax(f->keep, 1)) {
+    if (own && n_own > PetscMax(f->keep, 1) && !needed[i]) {
       char *path;
 
       PetscCall(TrsCheckpointStepPath(f->path, entry.step, &path));
@@ -275,9 +300,76 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
       PetscCallMPI(MPI_Bcast(&stays, 1, MPI_INT, 0, f->comm));
       PetscCall(PetscFree(path));
     }
+    if (stays && needs >= 0) needed[needs] = PETSC_TRUE;
     if (stays) list->entry[n_left++] = entry;
   }
   list->n = n_left;
+  PetscCall(PetscFree(needed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Does the folder have the file of this step, and all files that it needs? For rank 0. */
+static PetscErrorCode has_chain(const TrsCheckpointFolder f, int64_t step, int *has)
+{
+  PetscFunctionBegin;
+  *has = 1;
+  while (*has && step >= 0) {
+    const int i = entry_of(&f->list, step);
+    char *path;
+
+    PetscCall(TrsCheckpointStepPath(f->path, step, &path));
+    *has = i >= 0 && access(path, F_OK) == 0;
+    PetscCall(PetscFree(path));
+    step = i >= 0 ? f->list.entry[i].needs : -1;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderHasChain(TrsCheckpointFolder f, int64_t step, PetscBool *has)
+{
+  int answer = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAgree(f->comm, f->rank == 0 ? has_chain(f, step, &answer) : PETSC_SUCCESS));
+  PetscCallMPI(MPI_Bcast(&answer, 1, MPI_INT, 0, f->comm));
+  *has = (PetscBool)answer;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderPath(TrsCheckpointFolder f, int64_t step, char **path)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointStepPath(f->path, step, path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode remove_file(const TrsCheckpointFolder f, int64_t step)
+{
+  char *path;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointStepPath(f->path, step, &path));
+  PetscCheck(unlink(path) == 0 || errno == ENOENT, PETSC_COMM_SELF, TRS_ERR_IO,
+             "%s has a step that the resumed training repeats, and cannot be removed: %s", path,
+             strerror(errno));
+  PetscCall(PetscFree(path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderCut(TrsCheckpointFolder f, const char *run_id, int64_t step)
+{
+  int n_left = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < f->list.n; i++) {
+    const TrsCheckpointEntry entry = f->list.entry[i];
+
+    if (entry.step > step && strcmp(entry.run_id, run_id) == 0)
+      PetscCall(TrsAgree(f->comm, f->rank == 0 ? remove_file(f, entry.step) : PETSC_SUCCESS));
+    else
+      f->list.entry[n_left++] = entry;
+  }
+  f->list.n = n_left;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -288,7 +380,8 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
 static PetscErrorCode keep_folder(TrsCheckpointFolder f, const char *run_id)
 {
   const TrsRunWait no_wait = {.seconds = 0};
-  int lost = f->rank == 0 && !TrsRunFolderIsLocked(f->lock, f->path);
+  int lost = f->rank == 0 && (!f->lock || !TrsRunFolderIsLocked(f->lock, f->path));
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Bcast(&lost, 1, MPI_INT, 0, f->comm));
@@ -296,10 +389,12 @@ static PetscErrorCode keep_folder(TrsCheckpointFolder f, const char *run_id)
   PetscCall(TrsRunFolderUnlock(&f->lock));
   PetscCall(PetscFree(f->list.entry));
   f->list.n = 0;
-  PetscCall(open_folder(f, &no_wait));
-  for (int i = 0; i < f->list.n; i++)
-    if (strcmp(f->list.entry[i].run_id, run_id) != 0)
-      PetscCall(TrsCheckpointFolderClaim(f, PETSC_FALSE, NULL));
+  ierr = open_folder(f, &no_wait);
+  for (int i = 0; i < f->list.n && ierr == PETSC_SUCCESS; i++)
+    if (strcmp(f->list.entry[i].run_id, run_id) != 0) ierr = TrsCheckpointFolderClaim(f, PETSC_FALSE, NULL);
+  /* A caller that goes on tries again later, and must be refused again. */
+  if (ierr != PETSC_SUCCESS) PetscCall(TrsRunFolderUnlock(&f->lock));
+  PetscCall(ierr);
   TrsRunFolderName(f->lock, run_id);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -307,17 +402,40 @@ static PetscErrorCode keep_folder(TrsCheckpointFolder f, const char *run_id)
 PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *state,
                                         const TrsCheckpointInfo *info)
 {
-  TrsCheckpointEntry written = {.step = info->step};
   PetscErrorCode ierr;
   char *path;
 
   PetscFunctionBegin;
-  PetscCall(PetscStrncpy(written.run_id, info->run_id, sizeof(written.run_id)));
   PetscCall(keep_folder(f, info->run_id));
   PetscCall(TrsCheckpointStepPath(f->path, info->step, &path));
   ierr = TrsCheckpointWrite(f->comm, path, state, info);
   PetscCall(PetscFree(path));
   PetscCall(ierr);
+  PetscCall(TrsCheckpointFolderAdd(f, info));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderBegin(TrsCheckpointFolder f, const TrsState *state,
+                                        const TrsCheckpointInfo *info, TrsCheckpointWriter *writer)
+{
+  PetscErrorCode ierr;
+  char *path;
+
+  PetscFunctionBegin;
+  PetscCall(keep_folder(f, info->run_id));
+  PetscCall(TrsCheckpointStepPath(f->path, info->step, &path));
+  ierr = TrsCheckpointBegin(f->comm, path, state, info, writer);
+  PetscCall(PetscFree(path));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderAdd(TrsCheckpointFolder f, const TrsCheckpointInfo *info)
+{
+  TrsCheckpointEntry written = {.step = info->step, .needs = info->is_increment ? info->chain.step : -1};
+
+  PetscFunctionBegin;
+  PetscCall(PetscStrncpy(written.run_id, info->run_id, sizeof(written.run_id)));
   PetscCall(add_entry(&f->list, &written));
   PetscCall(remove_old(f, &written));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -346,12 +464,46 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Raise an error if entry i needs a file that is known to be bad. The lists' links may be wrong, so
+  at most n of them are followed.
+*/
+static PetscErrorCode check_needed(const char *folder, const TrsCheckpointList *list, const PetscBool *bad,
+                                   int i)
+{
+  PetscFunctionBegin;
+  for (int k = entry_of(list, list->entry[i].needs), n = 0; k >= 0 && n < list->n;
+       n++, k = entry_of(list, list->entry[k].needs))
+    PetscCheck(!bad[k], PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s/%s%09" PRId64 ".h5 needs the file of step %" PRId64 ", which cannot be used", folder,
+               trs_checkpoint_prefix, list->entry[i].step, list->entry[k].step);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check entry i of the list with all files that it needs, and note a bad file. */
+static PetscErrorCode verify(MPI_Comm comm, const char *folder, const TrsCheckpointList *list, int i,
+                             const char *path, PetscBool *bad)
+{
+  PetscErrorCode ierr;
+  int64_t fault;
+  int k;
+
+  PetscFunctionBegin;
+  PetscCall(check_needed(folder, list, bad, i));
+  ierr = TrsCheckpointVerify(comm, path, &fault);
+  k = entry_of(list, fault);
+  if (ierr) bad[k >= 0 ? k : i] = PETSC_TRUE;
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Search the folder once. *again is true if a file was removed meanwhile. */
 static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *hold, char **path,
                              PetscBool *again)
 {
   char run_id[TRS_RUN_ID_SIZE];
   TrsCheckpointList list;
+  PetscBool *bad;
   int n;
 
   PetscFunctionBegin;
@@ -359,13 +511,15 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *h
   PetscCall(TrsCheckpointListAgreed(comm, folder, &list));
   PetscCall(TrsCheckpointListOneRun(folder, &list, run_id));
   n = list.n;
+  PetscCall(PetscCalloc1((size_t)n, &bad));
   for (int i = 0; i < n && !*again; i++) {
     PetscErrorCode ierr;
 
+    if (bad[i]) continue; /* an increment after it has named it */
     PetscCall(TrsCheckpointStepPath(folder, list.entry[i].step, path));
     TrsErrorClear();
     if (hold && rank == 0) *hold = TrsCheckpointHold(*path);
-    ierr = TrsCheckpointVerify(comm, *path);
+    ierr = verify(comm, folder, &list, i, *path, bad);
     if (ierr == PETSC_SUCCESS) break;
     if (hold) TrsCheckpointRelease(hold);
     /* If the program was asked to stop or ran out of memory, the file may be good. */
@@ -377,6 +531,7 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *h
       warn(rank);
     PetscCall(PetscFree(*path));
   }
+  PetscCall(PetscFree(bad));
   PetscCall(PetscFree(list.entry));
   PetscCheck(*path || n == 0 || *again, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: none of its %d checkpoint%s can be read; move them away to start from the beginning",

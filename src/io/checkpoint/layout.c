@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE /* needed for fallocate. NOLINT(bugprone-reserved-identifier) */
 #include "io/checkpoint/impl.h"
+#include "io/dataset.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +19,7 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
   } else {
     const hid_t plain = dtype == TRS_BF16    ? H5T_STD_U16LE
                         : dtype == TRS_UINT8 ? H5T_STD_U8LE
+                        : dtype == TRS_INT32 ? H5T_STD_I32LE
                         : dtype == TRS_INT64 ? H5T_STD_I64LE
                                              : H5T_IEEE_F32LE;
 
@@ -29,7 +31,7 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
 /* --- the file's structure: made on rank 0 with serial HDF5, under the lock --- */
 
 /* Check that the parts cover each tensor: their sizes must add up to the tensor's size. */
-static PetscErrorCode count_parts(TrsCheckpointWriter *w)
+static PetscErrorCode count_parts(TrsCheckpointWriter w)
 {
   int64_t *covered;
 
@@ -55,7 +57,7 @@ static PetscErrorCode count_parts(TrsCheckpointWriter *w)
   contiguous in the file. A chunk has about trs_part_bytes bytes. Its size is chosen so that the
   last chunk needs little padding. Returns false if the tensor must be contiguous.
 */
-static PetscBool choose_chunk(const TrsCheckpointWriter *w, int t, int64_t chunk[2])
+static PetscBool choose_chunk(const struct TrsCheckpointWriterImpl *w, int t, int64_t chunk[2])
 {
   const TrsCheckpointFileTensor *tensor = &w->tensor[t];
   int64_t width = 0, n;
@@ -75,7 +77,7 @@ static PetscBool choose_chunk(const TrsCheckpointWriter *w, int t, int64_t chunk
   return PETSC_TRUE;
 }
 
-static PetscErrorCode create_tensor(TrsCheckpointWriter *w, int t, hid_t file)
+static PetscErrorCode create_tensor(TrsCheckpointWriter w, int t, hid_t file)
 {
   TrsCheckpointFileTensor *tensor = &w->tensor[t];
   const TrsStateTensor *from = tensor->tensor;
@@ -128,7 +130,7 @@ PetscErrorCode TrsCheckpointTryNames(const char *path, const TrsState *state)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_checksums(TrsCheckpointWriter *w, int t, hid_t file)
+static PetscErrorCode create_checksums(TrsCheckpointWriter w, int t, hid_t file)
 {
   const int64_t dims[2] = {w->tensor[t].n_parts, TRS_CHECKSUM_COLUMNS};
   char name[TRS_CHECKPOINT_MAX_NAME];
@@ -162,13 +164,18 @@ static PetscErrorCode seal_root(hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
+static PetscErrorCode create_objects(TrsCheckpointWriter w, hid_t file)
 {
   const TrsCheckpointInfo *info = w->info;
-  const int64_t version = TRS_CHECKPOINT_VERSION;
+  const char *format = info->is_delta       ? TRS_DELTA_FORMAT
+                       : info->is_increment ? TRS_INCREMENT_FORMAT
+                                            : TRS_CHECKPOINT_FORMAT;
+  const int64_t version = info->is_delta       ? TRS_DELTA_VERSION
+                          : info->is_increment ? TRS_INCREMENT_VERSION
+                                               : TRS_CHECKPOINT_VERSION;
 
   PetscFunctionBegin;
-  PetscCall(TrsHDF5WriteString(file, "format", TRS_CHECKPOINT_FORMAT, PETSC_TRUE));
+  PetscCall(TrsHDF5WriteString(file, "format", format, PETSC_TRUE));
   PetscCall(TrsHDF5WriteInts(file, "version", 0, &version));
   PetscCall(TrsHDF5WriteInts(file, "step", 0, &info->step));
   if (info->states_from[TRS_STATES_TABLES] || info->states_from[TRS_STATES_DENSE])
@@ -183,10 +190,19 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
     PetscCall(TrsHDF5WriteInts(file, "data_samples", 0, &info->data_samples));
     PetscCall(TrsHDF5WriteInts(file, "data_hash", 0, &info->data_hash));
   }
+  if (info->follows) {
+    const int64_t counts[2] = {info->follow_place.taken, info->follow_place.samples};
+
+    PetscCall(TrsHDF5WriteInts(file, "follow_position", 0, &info->follow_place.position));
+    PetscCall(TrsHDF5WriteString(file, "follow_file", info->follow_place.file, PETSC_TRUE));
+    PetscCall(TrsHDF5WriteInts(file, "follow_samples", 2, counts));
+    PetscCall(TrsHDF5WriteInts(file, "follow_hash", 0, &info->follow_place.hash));
+  }
   if (info->run_id[0]) PetscCall(TrsHDF5WriteString(file, TRS_CHECKPOINT_RUN_ID, info->run_id, PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "options", info->options ? info->options : "", PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "plan", info->plan ? info->plan : "{}", PETSC_TRUE));
   if (info->model) PetscCall(TrsHDF5WriteString(file, TRS_CHECKPOINT_MODEL, info->model, PETSC_TRUE));
+  if (info->mapping) PetscCall(TrsHDF5WriteString(file, TRS_MAPPING_ATTRIBUTE, info->mapping, PETSC_TRUE));
   if (info->metrics.n)
     PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_METRICS, info->metrics.n, info->metrics.value));
   if (info->metrics_exact.n)
@@ -200,13 +216,14 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
   if (info->early_stopping.n)
     PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_EARLY_STOPPING, info->early_stopping.n,
                                 info->early_stopping.value));
+  PetscCall(TrsCheckpointWritePlace(file, info));
   for (int t = 0; t < w->n_tensors; t++) PetscCall(create_tensor(w, t, file));
   for (int t = 0; t < w->n_tensors; t++) PetscCall(create_checksums(w, t, file));
   PetscCall(seal_root(file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_structure(TrsCheckpointWriter *w, int *memory)
+static PetscErrorCode create_structure(TrsCheckpointWriter w, int *memory)
 {
   hid_t file;
   PetscErrorCode ierr;
@@ -225,10 +242,11 @@ static PetscErrorCode create_structure(TrsCheckpointWriter *w, int *memory)
   Check that the disk has space for all tensors and a little more. If not, report how much is
   missing.
 */
-static PetscErrorCode check_space(const TrsCheckpointWriter *w)
+static PetscErrorCode check_space(const struct TrsCheckpointWriterImpl *w)
 {
   const int64_t numbers = (int64_t)w->info->metrics_exact.n + w->info->metrics_window.n;
-  int64_t needed = ((int64_t)64 << 10) + numbers * (int64_t)sizeof(double), available;
+  const int64_t text = w->info->mapping ? (int64_t)strlen(w->info->mapping) : 0;
+  int64_t needed = ((int64_t)64 << 10) + numbers * (int64_t)sizeof(double) + text, available;
   struct statvfs disk;
 
   PetscFunctionBegin;
@@ -244,7 +262,7 @@ static PetscErrorCode check_space(const TrsCheckpointWriter *w)
 }
 
 /* Reserve the file's space, so that no rank finds the disk full when it writes. */
-static PetscErrorCode reserve_space(const TrsCheckpointWriter *w)
+static PetscErrorCode reserve_space(const struct TrsCheckpointWriterImpl *w)
 {
   off_t bytes = lseek(w->file.fd, 0, SEEK_END);
   int status, error;
@@ -260,7 +278,7 @@ static PetscErrorCode reserve_space(const TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointCreateFile(TrsCheckpointWriter *w)
+PetscErrorCode TrsCheckpointCreateFile(TrsCheckpointWriter w)
 {
   PetscErrorCode ierr;
   int memory = -1;
@@ -289,7 +307,7 @@ static int64_t n_chunks(const TrsExtent *extent)
 
 enum { TRS_EXTENT_INTS = 8 };
 
-static PetscErrorCode broadcast_extent(const TrsCheckpointWriter *w, TrsExtent *extent)
+static PetscErrorCode broadcast_extent(const struct TrsCheckpointWriterImpl *w, TrsExtent *extent)
 {
   int64_t n[TRS_EXTENT_INTS] = {
       extent->rows,       extent->cols,    extent->element_bytes, extent->chunk_rows,
@@ -310,7 +328,7 @@ static PetscErrorCode broadcast_extent(const TrsCheckpointWriter *w, TrsExtent *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointBroadcastLayout(TrsCheckpointWriter *w)
+PetscErrorCode TrsCheckpointBroadcastLayout(TrsCheckpointWriter w)
 {
   int n = w->rank == 0 ? (int)strlen(w->temporary) + 1 : 0;
 

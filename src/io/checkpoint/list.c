@@ -72,7 +72,7 @@ static PetscErrorCode list_steps(const char *folder, TrsCheckpointList *list)
       capacity = capacity ? 2 * capacity : 16;
       PetscCall(PetscRealloc((size_t)capacity * sizeof(*list->entry), &list->entry));
     }
-    list->entry[list->n++] = (TrsCheckpointEntry){.step = step};
+    list->entry[list->n++] = (TrsCheckpointEntry){.step = step, .needs = -1};
   }
   if (dir) (void)closedir(dir);
   if (list->n) qsort(list->entry, (size_t)list->n, sizeof(*list->entry), descending);
@@ -99,13 +99,16 @@ typedef struct {
 static PetscErrorCode read_run(const char *folder, TrsCheckpointEntry *entry)
 {
   TrsHDF5File file = {.path = NULL};
+  TrsDeltaPlace place = {.number = 0};
   PetscErrorCode ierr;
   char *path;
 
   PetscFunctionBegin;
   PetscCall(TrsCheckpointStepPath(folder, entry->step, &path));
-  ierr = TrsCheckpointOpen(path, &file);
+  ierr = TrsCheckpointOpenAny(path, &file);
   if (ierr == PETSC_SUCCESS) ierr = TrsCheckpointRunId(&file, entry->run_id);
+  if (ierr == PETSC_SUCCESS) ierr = TrsCheckpointReadChain(&file, &place);
+  entry->needs = place.number > 0 ? place.step : -1;
   (void)TrsHDF5FileClose(&file);
   PetscCall(PetscFree(path));
   PetscCall(ierr);
@@ -113,8 +116,9 @@ static PetscErrorCode read_run(const char *folder, TrsCheckpointEntry *entry)
 }
 
 /*
-  Read the run ids, in a child process if possible, and in this process if not. A file that cannot
-  be read gets no run; its error is reported when its contents are read.
+  Read the run ids and the steps of earlier files, in a child process if possible, and in this
+  process if not. A file that cannot be read gets no run; its error is reported when its contents
+  are read.
 */
 static PetscErrorCode read_runs(void *context)
 {
@@ -209,7 +213,6 @@ PetscErrorCode TrsCheckpointListOneRun(const char *folder, const TrsCheckpointLi
              n_runs > 1 ? ", " : "", entry->run_id, entry->step);
   }
   PetscCheck(n_runs <= 1, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-             "%s holds checkpoints of %d runs (%s): move the files of all but one away", folder, n_runs,
-             runs);
+             "%s holds files of %d runs (%s): move the files of all but one away", folder, n_runs, runs);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -12,6 +12,8 @@
 typedef struct {
   int64_t step;
   char run_id[TRS_RUN_ID_SIZE]; /* "" if the file names no run or cannot be read */
+  /* for an increment, the step of the file before it, which it needs; -1 for any other file */
+  int64_t needs;
 } TrsCheckpointEntry;
 
 typedef struct {

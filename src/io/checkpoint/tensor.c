@@ -378,43 +378,109 @@ static PetscErrorCode make_type(const TrsCheckpointSource *s, TrsDType dtype, hi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the rows of a list that belong to part k, a run of neighbours at a time. */
-static PetscErrorCode read_found(const TrsCheckpointSource *s, const TrsState *state,
-                                 const TrsStateTensor *tensor, int k, TrsDType dtype, PetscBool spread)
+/*
+  Place n rows of a strip, in the tensor's type unless it takes them as they are. Row i is row to[i]
+  of part k.
+*/
+static PetscErrorCode place_strip(const TrsState *state, const TrsStateTensor *tensor, int k, TrsDType dtype,
+                                  PetscBool spread, const char *strip, int64_t n, const int64_t *to,
+                                  void *stage)
 {
   const TrsStatePart *part = &tensor->part[k];
-  const int64_t *from, *to, row_bytes = part->stride * TrsDTypeBytes(tensor->dtype);
-  int64_t n, end;
+  const int64_t bytes = TrsDTypeBytes(tensor->take ? dtype : tensor->dtype);
+  const int64_t row_bytes = (spread ? 1 : part->cols) * bytes;
+  int64_t end;
 
   PetscFunctionBegin;
-  PetscCall(tensor->find(tensor->list_context, k, s->file->path, &n, &from, &to));
   for (int64_t i = 0; i < n; i = end) {
-    TrsStatePart run = *part;
+    char *place = part->data ? (char *)part->data + to[i] * part->stride * bytes : NULL;
 
-    for (end = i + 1; end < n && from[end] - from[i] == end - i && to[end] - to[i] == end - i;) end++;
-    TRS_CHECK_DATA(from[end - 1] < s->shape.dims[0],
-                   "%s: /%s has %" PRId64 " rows, but ids of the table have row %" PRId64, s->file->path,
-                   s->name, (int64_t)s->shape.dims[0], from[end - 1]);
-    run.row_offset = from[i];
-    run.rows = end - i;
+    for (end = i + 1; end < n && to[end] - to[i] == end - i;) end++;
     if (tensor->take) {
-      PetscCall(take_part(s, tensor, &run, k, to[i], dtype));
+      PetscCall(tensor->take(tensor->take_context, k, dtype, to[i], end - i, strip + i * row_bytes));
+    } else if (state->memory.copy) {
+      place_rows(part, bytes, spread, strip + i * row_bytes, end - i, part->cols, (char *)stage);
+      PetscCall(copy_rows(&state->memory, part, bytes, end - i, stage, place));
     } else {
-      run.data = (char *)part->data + to[i] * row_bytes;
-      PetscCall(read_part(s, state, tensor, &run, dtype, spread));
+      place_rows(part, bytes, spread, strip + i * row_bytes, end - i, part->stride, place);
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
-                                 TrsDType dtype, PetscBool spread)
+/* Read rows of the file, strip by strip: row from[i], ascending, is row to[i] of part k. */
+static PetscErrorCode read_rows(const TrsCheckpointSource *s, const TrsState *state,
+                                const TrsStateTensor *tensor, int k, TrsDType dtype, PetscBool spread,
+                                int64_t n, const int64_t *from, const int64_t *to)
+{
+  const TrsStatePart *part = &tensor->part[k];
+  const TrsStateMemory *memory = &state->memory;
+  const int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
+  const int64_t bytes = TrsDTypeBytes(tensor->dtype);
+  const PetscBool converts = (PetscBool)(dtype != tensor->dtype && !tensor->take);
+  const int64_t at_once = PetscMin(trs_strip_bytes / (part->cols * bytes + 1) + 1, n);
+  char *strip, *numbers = NULL;
+  void *stage = NULL;
+  int64_t end;
+
+  PetscFunctionBegin;
+  if (n == 0 || part->cols == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  TRS_CHECK_DATA(from[n - 1] < s->shape.dims[0],
+                 "%s: /%s has %" PRId64 " rows, but ids of the table have row %" PRId64, s->file->path,
+                 s->name, (int64_t)s->shape.dims[0], from[n - 1]);
+  PetscCall(TrsAlloc(at_once * cols * TrsDTypeBytes(dtype), 1, &strip));
+  if (converts) PetscCall(TrsAlloc(at_once * cols * bytes, 1, &numbers));
+  if (memory->copy && !tensor->take)
+    PetscCall(memory->alloc(memory->context, at_once * part->cols * bytes, &stage));
+  for (int64_t i = 0; i < n; i = end) {
+    for (end = i + 1; end < n && end - i < at_once && from[end] - from[i] == end - i;) end++;
+    PetscCall(TrsCheckpointSourceRead(s, from[i], end - i, col, cols, strip));
+    if (converts) PetscCall(state->convert((end - i) * cols, dtype, strip, tensor->dtype, numbers));
+    PetscCall(
+        place_strip(state, tensor, k, dtype, spread, converts ? numbers : strip, end - i, to + i, stage));
+  }
+  if (stage) PetscCall(memory->release(memory->context, &stage));
+  PetscCall(TrsFree(&numbers));
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read the rows of part k that the file has, of a list or of a file in a chain. */
+static PetscErrorCode read_found(const TrsCheckpointSource *s, const TrsState *state,
+                                 const TrsStateTensor *tensor, const TrsFileRows *rows, int k, TrsDType dtype,
+                                 PetscBool spread)
+{
+  const int64_t *from, *to;
+  int64_t n, *own_from, *own_to;
+
+  PetscFunctionBegin;
+  if (!rows) {
+    PetscCall(tensor->find(tensor->list_context, k, s->file->path, &n, &from, &to));
+    PetscCall(read_rows(s, state, tensor, k, dtype, spread, n, from, to));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsCheckpointRowsFind(rows, tensor, k, s->file->path, &n, &own_from, &own_to));
+  PetscCall(read_rows(s, state, tensor, k, dtype, spread, n, own_from, own_to));
+  PetscCall(PetscFree2(own_from, own_to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Place the dataset's elements in the file, to be read in the given type. */
+static PetscErrorCode place_source(TrsCheckpointSource *s, TrsDType dtype)
 {
   hid_t type;
 
   PetscFunctionBegin;
   PetscCall(make_type(s, dtype, &type));
   PetscCall(TrsCheckpointSourcePlace(s, type));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
+                                 const TrsFileRows *rows, TrsDType dtype, PetscBool spread)
+{
+  PetscFunctionBegin;
+  PetscCall(place_source(s, dtype));
   if (tensor->count && !tensor->find) {
     const TrsStatePart whole = {.rows = s->shape.dims[0], .cols = tensor->cols};
 
@@ -427,16 +493,17 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
     TrsStatePart part = tensor->part[k];
 
     if (tensor->count) {
-      PetscCall(read_found(s, state, tensor, k, dtype, spread));
+      PetscCall(read_found(s, state, tensor, rows, k, dtype, spread));
       continue;
     }
     /* The file may have fewer rows than the part. */
     part.rows = PetscMin(part.rows, tensor->rows_read - part.row_offset);
     if (part.rows <= 0 || part.cols == 0) continue;
     if (tensor->take) {
-      PetscBool to_take;
+      PetscBool to_take = PETSC_TRUE;
 
-      PetscCall(map_part(s, tensor, k, dtype, &to_take));
+      /* Increments may change rows of a full checkpoint, so they cannot stay in the file. */
+      if (!rows) PetscCall(map_part(s, tensor, k, dtype, &to_take));
       if (to_take) PetscCall(take_part(s, tensor, &tensor->part[k], k, 0, dtype));
     } else {
       PetscCheck(part.data, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s has no memory to read to", tensor->path);
@@ -520,6 +587,21 @@ static PetscErrorCode open_source(const TrsHDF5File *file, const TrsStateTensor 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Does the file have a row-wise state of uncut rows here by columns? Their mean is read. */
+static PetscErrorCode is_by_columns(const TrsHDF5File *file, const TrsStateTensor *tensor, PetscBool *is)
+{
+  char path[TRS_CHECKPOINT_MAX_NAME];
+  hid_t id = -1;
+
+  PetscFunctionBegin;
+  if (tensor->optimizer && tensor->ndim == 1 &&
+      snprintf(path, sizeof(path), "%s_columns", tensor->path) < TRS_CHECKPOINT_MAX_NAME)
+    PetscCall(TrsHDF5Open(file, path, H5I_DATASET, &id));
+  *is = (PetscBool)(id >= 0);
+  if (id >= 0) (void)H5Dclose(id);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Check that a tensor may be missing from the file. */
 static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
                                     const TrsCheckpointWanted *wanted)
@@ -539,7 +621,7 @@ static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
 }
 
 PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
-                                       const TrsState *state, TrsStateTensor *tensor)
+                                       const TrsState *state, const TrsFileRows *rows, TrsStateTensor *tensor)
 {
   PetscBool other = PETSC_FALSE, spread;
   TrsDType dtype;
@@ -551,6 +633,8 @@ PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpo
   tensor->unwanted = (PetscBool)!TrsCheckpointWants(wanted, state, tensor);
   if (tensor->unwanted) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(open_source(file, tensor, &s, &spread));
+  PetscCall(is_by_columns(file, tensor, &tensor->averaged));
+  if (spread) tensor->averaged = PETSC_TRUE;
   PetscCall(is_of_other(&s, tensor, &other));
   tensor->was_read = (PetscBool)(s.id >= 0 && !other);
   if (!tensor->was_read && !tensor->optional) PetscCall(check_missing(file, s.name, wanted));
@@ -559,8 +643,30 @@ PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpo
     tensor->converted = (PetscBool)(dtype != tensor->dtype && !tensor->take);
     PetscCall(check_shape(&s, wanted, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols, tensor));
     tensor->was_read = (PetscBool)!tensor->other_shape[0];
-    if (tensor->was_read) PetscCall(read_parts(&s, state, tensor, dtype, spread));
+    if (tensor->was_read) PetscCall(read_parts(&s, state, tensor, rows, dtype, spread));
   }
+  PetscCall(TrsCheckpointSourceClose(&s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointReadChanged(const TrsHDF5File *file, const TrsState *state,
+                                        const TrsFileRows *rows, const TrsStateTensor *tensor)
+{
+  TrsStateTensor list = *tensor; /* the rows of the increment */
+  TrsCheckpointSource s;
+  PetscBool spread;
+  TrsDType dtype;
+
+  PetscFunctionBegin;
+  PetscCall(open_source(file, tensor, &s, &spread));
+  TRS_CHECK_DATA(s.id >= 0 && s.shape.dims[0] == rows->all,
+                 "%s: /%s has %" PRId64 " rows, but /embedding/%s/delta/rows has %" PRId64, file->path,
+                 s.name, s.id >= 0 ? (int64_t)s.shape.dims[0] : 0, tensor->rows_of, rows->all);
+  list.rows = rows->all;
+  PetscCall(find_type(&s, (PetscBool)(tensor->take || state->convert), tensor, &dtype));
+  PetscCall(check_shape(&s, NULL, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols, &list));
+  PetscCall(place_source(&s, dtype));
+  for (int k = 0; k < tensor->n_parts; k++) PetscCall(read_found(&s, state, tensor, rows, k, dtype, spread));
   PetscCall(TrsCheckpointSourceClose(&s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -12,7 +12,10 @@
 
 enum { TRS_PART_INTS = 6 };
 
-static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, const TrsStatePart *from)
+/* A rank flushes its data to disk after this many bytes, and at the end. Few flushes cost less. */
+static const int64_t flush_bytes = (int64_t)512 << 20;
+
+static PetscErrorCode add_part(TrsCheckpointWriter w, TrsCheckpointPart p, const TrsStatePart *from)
 {
   PetscFunctionBegin;
   if (w->n_parts == w->capacity) {
@@ -23,6 +26,12 @@ static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, cons
   w->parts[w->n_parts] = p;
   w->from[w->n_parts] = from;
   w->n_parts++;
+  if (from && w->tensor[p.tensor].tensor->expect) {
+    const TrsStateTensor *tensor = w->tensor[p.tensor].tensor;
+
+    PetscCall(
+        tensor->expect(tensor->give_context, (int)(from - tensor->part), p.row - from->row_offset, p.rows));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -30,7 +39,7 @@ static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, cons
   Cut a rectangle by rows into parts. If all ranks hold the same rectangle (`shared`), the ranks
   take turns: each part is written by one rank.
 */
-static PetscErrorCode add_rectangle(TrsCheckpointWriter *w, int t, const TrsStatePart *from, PetscBool shared)
+static PetscErrorCode add_rectangle(TrsCheckpointWriter w, int t, const TrsStatePart *from, PetscBool shared)
 {
   int64_t at_once = trs_part_bytes / (from->cols * w->tensor[t].element_bytes + 1), n = 0;
 
@@ -50,7 +59,7 @@ static PetscErrorCode add_rectangle(TrsCheckpointWriter *w, int t, const TrsStat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointListParts(TrsCheckpointWriter *w)
+PetscErrorCode TrsCheckpointListParts(TrsCheckpointWriter w)
 {
   const TrsState *state = w->state;
 
@@ -58,8 +67,10 @@ PetscErrorCode TrsCheckpointListParts(TrsCheckpointWriter *w)
   PetscCall(PetscCalloc1(2 * (size_t)state->n + 1, &w->tensor));
   for (int i = 0; i < state->n; i++) {
     const TrsStateTensor *from = &state->tensor[i];
-    int t = w->n_tensors++;
+    const int t = w->n_tensors;
 
+    if (from->count && from->rows == 0) continue;
+    w->n_tensors++;
     w->tensor[t] = (TrsCheckpointFileTensor){.tensor = from,
                                              .path = from->path,
                                              .ndim = from->ndim,
@@ -74,7 +85,7 @@ PetscErrorCode TrsCheckpointListParts(TrsCheckpointWriter *w)
     const TrsStatePart whole = {.rows = from->rows, .cols = 1, .stride = 1};
     int t = w->n_tensors;
 
-    if (!from->mean_path) continue;
+    if (!from->mean_path || (from->count && from->rows == 0)) continue;
     w->has_means = PETSC_TRUE;
     w->tensor[w->n_tensors++] = (TrsCheckpointFileTensor){.tensor = from,
                                                           .mean = PETSC_TRUE,
@@ -90,7 +101,7 @@ PetscErrorCode TrsCheckpointListParts(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointGatherParts(TrsCheckpointWriter *w)
+PetscErrorCode TrsCheckpointGatherParts(TrsCheckpointWriter w)
 {
   int mine = (int)(w->n_parts * TRS_PART_INTS);
   int64_t total = 0;
@@ -114,25 +125,6 @@ PetscErrorCode TrsCheckpointGatherParts(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode hash_rows(const char *data, int64_t rows, int64_t row_bytes, int64_t stride,
-                                int64_t *hash)
-{
-  XXH3_state_t *state;
-
-  PetscFunctionBegin;
-  if (row_bytes == stride) {
-    *hash = (int64_t)XXH3_64bits(data, (size_t)(rows * row_bytes));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  state = XXH3_createState();
-  PetscCheck(state && XXH3_64bits_reset(state) == XXH_OK, PETSC_COMM_SELF, TRS_ERR_MEMORY,
-             "out of memory: no hash");
-  for (int64_t r = 0; r < rows; r++) (void)XXH3_64bits_update(state, data + r * stride, (size_t)row_bytes);
-  *hash = (int64_t)XXH3_64bits_digest(state);
-  (void)XXH3_freeState(state);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
   True if every number of a row is finite. An infinity or a NaN has an exponent with all bits set.
 */
@@ -152,37 +144,22 @@ static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
 }
 
 /* Refuse numbers that are not finite, because they must not replace a good checkpoint. */
-static PetscErrorCode check_finite(const TrsCheckpointWriter *w, const TrsCheckpointPart *p, const char *data,
-                                   int64_t stride)
+static PetscErrorCode check_finite(const struct TrsCheckpointWriterImpl *w, const TrsCheckpointPart *p,
+                                   int64_t first, int64_t n, const char *data, int64_t stride)
 {
   const TrsCheckpointFileTensor *tensor = &w->tensor[p->tensor];
   const TrsDType dtype = tensor->mean ? TRS_FP32 : tensor->tensor->dtype;
 
   PetscFunctionBegin;
-  for (int64_t r = 0; r < p->rows; r++)
+  for (int64_t r = 0; r < n; r++)
     PetscCheck(row_is_finite(dtype, p->cols, data + r * stride), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
                "%s is not written: row %" PRId64
                " of /%s is not finite; earlier checkpoints are left as they are",
-               w->path, p->row + r, tensor->path);
+               w->path, p->row + first + r, tensor->path);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_rectangle(const TrsCheckpointWriter *w, TrsCheckpointPart *p, const char *data,
-                                      int64_t stride)
-{
-  const TrsCheckpointFileTensor *tensor = &w->tensor[p->tensor];
-  int error;
-
-  PetscFunctionBegin;
-  PetscCall(check_finite(w, p, data, stride));
-  error = TrsExtentWrite(w->fd, &tensor->extent, p->row, p->rows, p->col, p->cols, data, stride);
-  PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: /%s cannot be written: %s", w->path, tensor->path,
-             strerror(error));
-  PetscCall(hash_rows(data, p->rows, p->cols * tensor->element_bytes, stride, &p->hash));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode release_stage(TrsCheckpointWriter *w)
+static PetscErrorCode release_stage(TrsCheckpointWriter w)
 {
   const TrsStateMemory *memory = &w->state->memory;
 
@@ -192,7 +169,7 @@ static PetscErrorCode release_stage(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode reserve_stage(TrsCheckpointWriter *w, int64_t bytes)
+static PetscErrorCode reserve_stage(TrsCheckpointWriter w, int64_t bytes)
 {
   const TrsStateMemory *memory = &w->state->memory;
 
@@ -204,53 +181,12 @@ static PetscErrorCode reserve_stage(TrsCheckpointWriter *w, int64_t bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write a part whose data the tensor's owner supplies by a function. */
-static PetscErrorCode write_given(TrsCheckpointWriter *w, TrsCheckpointPart *p, const TrsStatePart *from)
-{
-  const TrsStateTensor *tensor = w->tensor[p->tensor].tensor;
-  const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes;
-
-  PetscFunctionBegin;
-  PetscCall(reserve_stage(w, p->rows * row_bytes));
-  PetscCall(tensor->give(tensor->give_context, (int)(from - tensor->part), p->row - from->row_offset, p->rows,
-                         w->stage));
-  PetscCall(write_rectangle(w, p, (const char *)w->stage, row_bytes));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Write a part of the state from its memory, or from a copy that the host can read. */
-static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
-{
-  const TrsStateMemory *memory = &w->state->memory;
-  TrsCheckpointPart *p = &w->parts[i];
-  const TrsStatePart *from = w->from[i];
-  const int64_t element_bytes = w->tensor[p->tensor].element_bytes, stride = from->stride * element_bytes;
-  /* the number of bytes includes the gaps between rows */
-  const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + p->cols * element_bytes : 0;
-  const char *data;
-
-  PetscFunctionBegin;
-  if (w->tensor[p->tensor].tensor->give) {
-    PetscCall(write_given(w, p, from));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  PetscCheck(from->data || bytes == 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s has no memory to write from",
-             w->tensor[p->tensor].path);
-  data = (const char *)from->data + (p->row - from->row_offset) * stride;
-  if (memory->copy) {
-    PetscCall(reserve_stage(w, bytes));
-    PetscCall(memory->copy(memory->context, w->stage, data, bytes));
-    data = (const char *)w->stage;
-  }
-  PetscCall(write_rectangle(w, p, data, stride));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /*
-  Write a part of the mean over columns, weighted by width. The function reads the columns from the
+  Compute rows of the mean over columns, weighted by width. The function reads the columns from the
   file, where they are already written. It computes in double and stores float.
 */
-static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
+static PetscErrorCode compute_means(TrsCheckpointWriter w, const TrsCheckpointPart *p, int64_t first,
+                                    int64_t n, const char **data)
 {
   const TrsCheckpointFileTensor *mean = &w->tensor[p->tensor];
   const TrsStateTensor *from = mean->tensor;
@@ -261,21 +197,112 @@ static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
   PetscFunctionBegin;
   for (int t = 0; t < w->n_tensors; t++)
     if (w->tensor[t].tensor == from && !w->tensor[t].mean) columns = &w->tensor[t];
-  PetscCall(TrsAlloc(p->rows * from->n_columns, sizeof(*values), &values));
-  PetscCall(TrsAlloc(p->rows, sizeof(*means), &means));
-  error = TrsExtentRead(w->fd, &columns->extent, p->row, p->rows, 0, from->n_columns, values);
+  PetscCall(reserve_stage(w, n * (from->n_columns + 1) * (int64_t)sizeof(*means)));
+  means = (float *)w->stage;
+  values = means + n;
+  error = TrsExtentRead(w->fd, &columns->extent, p->row + first, n, 0, from->n_columns, values);
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: /%s cannot be read back: %s", w->path, from->path,
              strerror(error));
-  for (int64_t r = 0; r < p->rows; r++) {
+  for (int64_t r = 0; r < n; r++) {
     double sum = 0;
 
     for (int c = 0; c < from->n_columns; c++)
       sum += from->mean_weights[c] * (double)values[r * from->n_columns + c];
     means[r] = (float)sum;
   }
-  PetscCall(write_rectangle(w, p, (const char *)means, (int64_t)sizeof(*means)));
-  PetscCall(TrsFree(&values));
-  PetscCall(TrsFree(&means));
+  *data = (const char *)means;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Find rows of part i in memory that the host can read: in the state's memory, or in a copy in the
+  stage. *stride is the number of bytes from one row to the next.
+*/
+static PetscErrorCode find_rows(TrsCheckpointWriter w, int64_t i, int64_t first, int64_t n, const char **data,
+                                int64_t *stride)
+{
+  const TrsStateMemory *memory = &w->state->memory;
+  const TrsCheckpointPart *p = &w->parts[i];
+  const TrsCheckpointFileTensor *tensor = &w->tensor[p->tensor];
+  const TrsStatePart *from = w->from[i];
+  const int64_t row_bytes = p->cols * tensor->element_bytes;
+  int64_t at;
+
+  PetscFunctionBegin;
+  *stride = row_bytes;
+  if (tensor->mean) {
+    PetscCall(compute_means(w, p, first, n, data));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  at = p->row - from->row_offset + first;
+  if (tensor->tensor->give) {
+    PetscCall(reserve_stage(w, n * row_bytes));
+    PetscCall(tensor->tensor->give(tensor->tensor->give_context, (int)(from - tensor->tensor->part), at, n,
+                                   w->stage));
+    *data = (const char *)w->stage;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCheck(from->data || n * row_bytes == 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "%s has no memory to write from", tensor->path);
+  *stride = from->stride * tensor->element_bytes;
+  *data = (const char *)from->data + at * *stride;
+  if (memory->copy) {
+    /* the number of bytes includes the gaps between rows */
+    const int64_t bytes = n > 0 ? (n - 1) * *stride + row_bytes : 0;
+
+    PetscCall(reserve_stage(w, bytes));
+    PetscCall(memory->copy(memory->context, w->stage, *data, bytes));
+    *data = (const char *)w->stage;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write part i in pieces, each checked, and compute its hash. */
+static PetscErrorCode write_pieces(TrsCheckpointWriter w, int64_t i, XXH3_state_t *hash)
+{
+  const TrsCheckpointPart *p = &w->parts[i];
+  const TrsCheckpointFileTensor *tensor = &w->tensor[p->tensor];
+  const int64_t row_bytes = p->cols * tensor->element_bytes;
+  /* The memory of a writer beside other work, and of means, must be small. */
+  const int64_t piece_bytes = tensor->mean || tensor->tensor->expect ? trs_strip_bytes : trs_part_bytes;
+  const int64_t at_once = PetscMax(piece_bytes / PetscMax(row_bytes, 1), 1);
+
+  PetscFunctionBegin;
+  for (int64_t first = 0; first < p->rows; first += at_once) {
+    const int64_t n = PetscMin(at_once, p->rows - first);
+    const char *data = NULL;
+    int64_t stride;
+    int error;
+
+    PetscCheck(!__atomic_load_n(&w->stop, __ATOMIC_RELAXED), PETSC_COMM_SELF, TRS_ERR_STOPPED,
+               "%s is not written: the run ends", w->path);
+    PetscCall(find_rows(w, i, first, n, &data, &stride));
+    PetscCall(check_finite(w, p, first, n, data, stride));
+    error = TrsExtentWrite(w->fd, &tensor->extent, p->row + first, n, p->col, p->cols, data, stride);
+    PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: /%s cannot be written: %s", w->path, tensor->path,
+               strerror(error));
+    if (row_bytes == stride)
+      (void)XXH3_64bits_update(hash, data, (size_t)(n * row_bytes));
+    else
+      for (int64_t r = 0; r < n; r++) (void)XXH3_64bits_update(hash, data + r * stride, (size_t)row_bytes);
+    w->unflushed += n * row_bytes;
+    __atomic_store_n(&w->written_bytes, w->written_bytes + n * row_bytes, __ATOMIC_RELAXED);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_part(TrsCheckpointWriter w, int64_t i)
+{
+  XXH3_state_t *hash = XXH3_createState();
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCheck(hash && XXH3_64bits_reset(hash) == XXH_OK, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "out of memory: no hash");
+  ierr = write_pieces(w, i, hash);
+  w->parts[i].hash = (int64_t)XXH3_64bits_digest(hash);
+  (void)XXH3_freeState(hash);
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -283,7 +310,7 @@ static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
   Return the end of the round that begins with part i. A round has one large part or many small
   parts, and takes seconds.
 */
-static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool means)
+static int64_t end_of_round(const struct TrsCheckpointWriterImpl *w, int64_t i, PetscBool means)
 {
   int64_t bytes = 0;
 
@@ -293,14 +320,20 @@ static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool m
   return i;
 }
 
-/*
-  Write this rank's parts and flush them to disk. The tensors are written first. Then the means are
-  computed from the file.
-*/
-static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64_t begin, int64_t end)
+/* Flush what this rank has written to disk, if it is at least this number of bytes. */
+static PetscErrorCode flush(TrsCheckpointWriter w, int64_t at_least)
 {
-  int64_t n_written = 0;
+  PetscFunctionBegin;
+  if (w->unflushed < at_least) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(fsync(w->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be flushed to disk: %s", w->path,
+             strerror(errno));
+  w->unflushed = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
+/* Write parts [begin, end) of the tensors, or of the means, and flush them to disk. */
+static PetscErrorCode write_round(TrsCheckpointWriter w, PetscBool means, int64_t begin, int64_t end)
+{
   PetscFunctionBegin;
   if (w->fd < 0) w->fd = TrsAtomicJoin(w->temporary);
   PetscCheck(w->fd >= 0, PETSC_COMM_SELF, TRS_ERR_IO,
@@ -308,15 +341,10 @@ static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64
              strerror(errno));
   for (int64_t i = begin; i < end; i++) {
     if (w->tensor[w->parts[i].tensor].mean != means) continue;
-    if (means) {
-      PetscCall(write_mean(w, &w->parts[i]));
-    } else {
-      PetscCall(write_part(w, i));
-    }
-    n_written++;
+    PetscCall(write_part(w, i));
+    PetscCall(flush(w, flush_bytes));
   }
-  PetscCheck(n_written == 0 || fsync(w->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
-             "%s cannot be flushed to disk: %s", w->path, strerror(errno));
+  if (end == w->n_parts) PetscCall(flush(w, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -324,7 +352,7 @@ static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64
   Write in rounds that all ranks end together. So each rank soon notices that other ranks make
   progress (-watchdog_seconds) or have failed.
 */
-static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
+static PetscErrorCode write_parts(TrsCheckpointWriter w, PetscBool means)
 {
   int64_t rounds = 0, begin = 0;
 
@@ -342,7 +370,7 @@ static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
 }
 
 /* On rank 0, write the tables of checksums directly to their file offsets. */
-static PetscErrorCode write_checksums(TrsCheckpointWriter *w)
+static PetscErrorCode write_checksums(TrsCheckpointWriter w)
 {
   int64_t *next;
 
@@ -361,31 +389,109 @@ static PetscErrorCode write_checksums(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode publish(TrsCheckpointWriter *w)
+/* On rank 0, compute the file's id from the checksums. */
+static void compute_id(const struct TrsCheckpointWriterImpl *w, char *id)
+{
+  uint64_t sum = 0;
+
+  for (int64_t i = 0; i < w->n_all; i++) {
+    const TrsCheckpointPart *p = &w->all[i];
+    const int64_t row[TRS_CHECKSUM_COLUMNS] = {p->row, p->col, p->rows, p->cols, p->hash};
+
+    sum += TrsCheckpointPartId(w->tensor[p->tensor].path, row);
+  }
+  TrsCheckpointIdText(sum, id);
+}
+
+static PetscErrorCode publish(TrsCheckpointWriter w)
 {
   PetscFunctionBegin;
   PetscCall(write_checksums(w));
-  PetscCall(TrsOutputPublish(w->info->output, &w->file));
+  PetscCall(TrsOutputPublish(w->output, &w->file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode write_agreed(TrsCheckpointWriter *w)
+/* --- the stages of a file --- */
+
+static PetscErrorCode begin_agreed(TrsCheckpointWriter w)
 {
   PetscFunctionBegin;
   PetscCall(TrsAgree(w->comm, TrsCheckpointListParts(w)));
   PetscCall(TrsCheckpointGatherParts(w));
   PetscCall(TrsAgree(w->comm, w->rank == 0 ? TrsCheckpointCreateFile(w) : PETSC_SUCCESS));
   PetscCall(TrsCheckpointBroadcastLayout(w));
-  PetscCall(write_parts(w, PETSC_FALSE));
-  if (w->has_means) PetscCall(write_parts(w, PETSC_TRUE));
-  PetscCall(TrsCheckpointGatherParts(w));
-  PetscCall(TrsAgree(w->comm, w->rank == 0 ? publish(w) : PETSC_SUCCESS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode free_writer(TrsCheckpointWriter *w)
+PetscErrorCode TrsCheckpointBegin(MPI_Comm comm, const char *path, const TrsState *state,
+                                  const TrsCheckpointInfo *info, TrsCheckpointWriter *writer)
+{
+  TrsCheckpointWriter w;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&w));
+  *writer = w;
+  w->comm = comm;
+  w->state = state;
+  w->info = info;
+  w->output = info->output;
+  w->id = info->id;
+  w->fd = w->file.fd = -1;
+  PetscCall(PetscStrallocpy(path, &w->path));
+  PetscCallMPI(MPI_Comm_rank(comm, &w->rank));
+  PetscCallMPI(MPI_Comm_size(comm, &w->size));
+  ierr = begin_agreed(w);
+  w->info = NULL; /* it is only borrowed for this call */
+  if (ierr) PetscCall(TrsCheckpointEnd(writer));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointDoStage(TrsCheckpointWriter w)
 {
   PetscFunctionBegin;
+  switch (w->stage_of_file) {
+  case TRS_CHECKPOINT_TENSORS: PetscCall(write_round(w, PETSC_FALSE, 0, w->n_parts)); break;
+  case TRS_CHECKPOINT_MEANS: PetscCall(write_round(w, PETSC_TRUE, 0, w->n_parts)); break;
+  case TRS_CHECKPOINT_PUBLISH:
+    if (w->rank == 0) PetscCall(publish(w));
+    break;
+  case TRS_CHECKPOINT_WRITTEN: break;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointNextStage(TrsCheckpointWriter w, TrsCheckpointStage *stage)
+{
+  PetscFunctionBegin;
+  w->stage_of_file++;
+  if (w->stage_of_file == TRS_CHECKPOINT_MEANS && !w->has_means) w->stage_of_file++;
+  if (w->stage_of_file == TRS_CHECKPOINT_PUBLISH) PetscCall(TrsCheckpointGatherParts(w));
+  if (w->stage_of_file == TRS_CHECKPOINT_WRITTEN && w->id) {
+    if (w->rank == 0) compute_id(w, w->id);
+    PetscCallMPI(MPI_Bcast(w->id, TRS_FILE_ID_SIZE, MPI_CHAR, 0, w->comm));
+  }
+  *stage = w->stage_of_file;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsCheckpointWrittenBytes(const struct TrsCheckpointWriterImpl *w)
+{
+  return __atomic_load_n(&w->written_bytes, __ATOMIC_RELAXED);
+}
+
+void TrsCheckpointStop(TrsCheckpointWriter w)
+{
+  __atomic_store_n(&w->stop, 1, __ATOMIC_RELAXED);
+}
+
+PetscErrorCode TrsCheckpointEnd(TrsCheckpointWriter *writer)
+{
+  TrsCheckpointWriter w = *writer;
+
+  PetscFunctionBegin;
+  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
   for (int t = 0; t < w->n_tensors; t++) PetscCall(TrsExtentFree(&w->tensor[t].extent));
   if (w->fd >= 0) (void)close(w->fd);
   PetscCall(TrsAtomicDiscard(&w->file));
@@ -397,6 +503,24 @@ static PetscErrorCode free_writer(TrsCheckpointWriter *w)
   PetscCall(PetscFree(w->counts));
   PetscCall(PetscFree(w->places));
   PetscCall(PetscFree(w->temporary));
+  PetscCall(PetscFree(w->path));
+  PetscCall(PetscFree(*writer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Do all stages, with the tensors and the means in rounds. */
+static PetscErrorCode write_agreed(TrsCheckpointWriter w)
+{
+  TrsCheckpointStage stage = TRS_CHECKPOINT_TENSORS;
+
+  PetscFunctionBegin;
+  while (stage != TRS_CHECKPOINT_WRITTEN) {
+    if (stage == TRS_CHECKPOINT_PUBLISH)
+      PetscCall(TrsAgree(w->comm, TrsCheckpointDoStage(w)));
+    else
+      PetscCall(write_parts(w, (PetscBool)(stage == TRS_CHECKPOINT_MEANS)));
+    PetscCall(TrsCheckpointNextStage(w, &stage));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -427,9 +551,11 @@ static PetscErrorCode place_list(MPI_Comm comm, TrsStateTensor *list, int64_t *m
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode place_lists(MPI_Comm comm, const TrsState *state)
+PetscErrorCode TrsCheckpointPlace(MPI_Comm comm, const TrsState *state)
 {
   PetscFunctionBegin;
+  /* On some ranks settle() may do nothing, so all ranks agree here that it succeeded. */
+  PetscCall(TrsAgree(comm, state->settle ? state->settle(state->settle_context) : PETSC_SUCCESS));
   for (int i = 0; i < state->n; i++) {
     TrsStateTensor *list = &state->tensor[i];
     int64_t *mine, *all;
@@ -445,17 +571,14 @@ static PetscErrorCode place_lists(MPI_Comm comm, const TrsState *state)
 PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state,
                                   const TrsCheckpointInfo *info)
 {
-  TrsCheckpointWriter w = {.comm = comm, .path = path, .state = state, .info = info, .fd = -1};
+  TrsCheckpointWriter w;
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &w.rank));
-  PetscCallMPI(MPI_Comm_size(comm, &w.size));
-  /* On some ranks settle() may do nothing, so all ranks agree here that it succeeded. */
-  PetscCall(TrsAgree(comm, state->settle ? state->settle(state->settle_context) : PETSC_SUCCESS));
-  PetscCall(place_lists(comm, state));
-  ierr = write_agreed(&w);
-  PetscCall(free_writer(&w));
+  PetscCall(TrsCheckpointPlace(comm, state));
+  PetscCall(TrsCheckpointBegin(comm, path, state, info, &w));
+  ierr = write_agreed(w);
+  PetscCall(TrsCheckpointEnd(&w));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/optimal/bound_dual.h"
 
-#include "plan/plan_search.h"
+#include "plan/search/plan_search.h"
 
 #include <math.h>
 #include <string.h>

@@ -14,8 +14,8 @@
 */
 #pragma once
 
-#include "plan/search_space.h"
-#include "plan/storage_reservation.h"
+#include "plan/cost/storage_reservation.h"
+#include "plan/search/search_space.h"
 
 enum {
   TRS_BOUND_PARTS = 2 + 2 * TRS_N_MODULES * TRS_N_SHARDINGS,

@@ -2,7 +2,7 @@
 #include "plan/optimal/lower_bound.h"
 
 #include "plan/optimal/bound_dual.h"
-#include "plan/plan_search.h"
+#include "plan/search/plan_search.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 /* A critical path that no plan of a search space can beat. */
 #pragma once
 
-#include "plan/search_space.h"
-#include "plan/storage_reservation.h"
+#include "plan/cost/storage_reservation.h"
+#include "plan/search/search_space.h"
 
 /*
   TrsPlanLowerBound - Prove a lower bound on the critical path, in ms, by relaxation and branching.

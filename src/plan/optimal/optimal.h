@@ -9,7 +9,7 @@
 */
 #pragma once
 
-#include "plan/plan_search.h"
+#include "plan/search/plan_search.h"
 
 typedef struct {
   double path_ms;  /* the plan's path; HUGE_VAL: no plan was found */

@@ -5,7 +5,7 @@
 */
 #pragma once
 
-#include "plan/plan_search.h"
+#include "plan/search/plan_search.h"
 
 /*
   The parts of the critical path. Each part counts its slowest rank. Exchanges have a part for each

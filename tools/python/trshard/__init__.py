@@ -3,7 +3,7 @@
 
     import numpy as np, trshard
     ebc = trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("user", 1_000_000, 64)], batch_size=1024,
-                                         options="-embedding_optimizer adam -embedding_learning_rate 0.01")
+                                         embedding_optimizer="adam", embedding_learning_rate=0.01)
     pooled = ebc.forward(lengths, values)       # [batch, columns] float32
     ebc.backward(gradient)                      # updates the rows
 
@@ -20,9 +20,14 @@ A Predictor predicts with a checkpoint of the program, in one process and on any
     predictor = trshard.Predictor("model.h5", "-tables_data_type int8")
     probability = predictor.predict(lengths, values, dense=dense)
 
-run() runs the program itself, inside this process:
+If a converter made the training data, the checkpoint has its mapping, and the predictor takes raw rows:
 
-    trshard.run("-options_file run.opts -steps 1000 -output run.h5")
+    probability = predictor.predict(*predictor.encode([{"age": 31, "user": "u7", "tags": ["a", "b"]}]))
+
+run() runs the program itself, inside this process, and returns its results:
+
+    result = trshard.run("-options_file run.opts", steps=1000)
+    print(result.losses[-1], result.evaluations["auc"])
 
 If an exception ends one of several ranks, it is printed and all ranks end (MPI_Abort, as with python -m mpi4py).
 """
@@ -32,23 +37,30 @@ import json
 import operator
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import threading
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection", "Predictor",
-           "Reader", "Samples", "request_stop", "run", "version"]
+from .options import Options, words
+from .results import Result
+
+__all__ = ["Encoded", "Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection",
+           "Predictor", "Reader", "Result", "Samples", "request_stop", "run", "version", "words"]
 API_VERSION = 1
+Floats = npt.NDArray[np.float32]
+Self = TypeVar("Self", bound="EmbeddingBagCollection")
 POOLINGS = {"sum": 0, "mean": 1, "none": 2}
 
 
 class Error(RuntimeError):
     """A call that failed: `status` is the exit status that the program trshard would return."""
 
-    def __init__(self, status, message):
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
@@ -111,28 +123,49 @@ def _share_mpi():
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL | os.RTLD_NOLOAD)
 
 
-def _load():
-    """The library: $TRSHARD_LIBRARY, else the library that is installed with this package, else the system's."""
+def _candidates():
+    """Files that may be the library: $TRSHARD_LIBRARY; the wheel's; the library that is installed with this package; that of an installed trshard."""
+    if os.environ.get("TRSHARD_LIBRARY"):
+        return [os.environ["TRSHARD_LIBRARY"]]
     here = pathlib.Path(__file__).resolve()
-    installed = [folder / name / "libtrshard.so.1" for folder in here.parents[2:6] for name in ("lib", "lib64")]
-    installed += sorted(path for folder in here.parents[2:6] for path in (folder / "lib").glob("*/libtrshard.so.1"))
-    names = [os.environ.get("TRSHARD_LIBRARY")] + [str(path) for path in installed if path.exists()] + ["libtrshard.so.1"]
-    library = ctypes.CDLL(next(name for name in names if name))  # its HDF5 must stay separate from that of h5py's wheel
+    prefixes = list(here.parents[2:6])
+    if os.environ.get("TRSHARD_ROOT"):
+        prefixes.insert(0, pathlib.Path(os.environ["TRSHARD_ROOT"]))
+    program = shutil.which("trshard")
+    prefixes += [pathlib.Path(program).resolve().parents[1]] if program else []
+    prefixes.append(pathlib.Path(sys.prefix))
+    folders = [here.parent]
+    for prefix in prefixes:
+        folders += [prefix / "lib", prefix / "lib64", *sorted((prefix / "lib").glob("*-linux-gnu*"))]
+    folders.append(here.parents[3] / "build")  # in a clone
+    return [str(path) for path in (folder / "libtrshard.so.1" for folder in folders) if path.exists()] + ["libtrshard.so.1"]
+
+
+def _load():
+    path = _candidates()[0]
+    try:
+        library = ctypes.CDLL(path)  # its HDF5 must stay separate from that of h5py's wheel
+    except OSError as problem:
+        raise ImportError(f"{problem}. The package needs trshard's library: set TRSHARD_ROOT to the prefix of an installed trshard, or TRSHARD_LIBRARY "
+                          "to libtrshard.so.1, or install the package with the library: pip install tools/python in a clone") from None
     _share_mpi()
     library.TrshardErrorMessage.restype = library.TrshardVersion.restype = ctypes.c_char_p
     api = ctypes.c_int()
     library.TrshardVersion(ctypes.byref(api))
     if api.value != API_VERSION:
-        raise ImportError(f"libtrshard has interface {api.value}, this package needs {API_VERSION}")
+        raise ImportError(f"{path} has interface {api.value}, this package needs {API_VERSION}")
     return library
 
 
 _library = _load()
 
 
-def version():
+def version() -> str:
     """The library's version, such as "1.0.0"."""
     return _library.TrshardVersion(None).decode()
+
+
+__version__: str = version()
 
 
 def _check(status):
@@ -175,7 +208,7 @@ def _end_all_ranks(*error, printed=sys.excepthook):
 sys.excepthook = _end_all_ranks
 
 
-def request_stop():
+def request_stop() -> None:
     """Ask the run() of this process to stop at its next step; from any thread."""
     _library.TrshardRequestStop()
 
@@ -207,17 +240,21 @@ def _interrupts_stop():
         os.close(into)
 
 
-def run(options, comm=None):
-    """Run the program's task: train, evaluate, predict, plan or measure. The results are in its files.
+def run(options: Options = None, comm: Any = None, **more: Any) -> Result:
+    """Run the program's task: train, evaluate, predict, plan or measure. Returns the results of its file -output as numpy arrays.
 
-    options: words of trshard's command line, such as "-options_file run.opts -steps 100"; comm: an mpi4py communicator, None
-    for MPI_COMM_WORLD. Collective. Raises Error with the program's exit status. Status 75 means that it has stopped on request,
+    options: words of trshard's command line, such as "-options_file run.opts -steps 100", or a dictionary; more: further options, such
+    as steps=100; comm: an mpi4py communicator, None for MPI_COMM_WORLD. Without -output, the results are in memory only. Collective. Raises Error with the program's exit status. Status 75 means that it has stopped on request,
     after a checkpoint. Ctrl-C is such a request: the rank that gets it raises KeyboardInterrupt after the checkpoint, the other
     ranks raise Error.
     """
-    with _interrupts_stop():
-        status = _library.TrshardRunFortran(_communicator(comm), options.encode())
-    _check(status)
+    from . import ranks, results
+    fortran = _communicator(comm)
+    with results.output_of(words(options, more), ranks.Ranks(fortran)) as (text, result):
+        with _interrupts_stop():
+            status = _library.TrshardRunFortran(fortran, text.encode())
+        _check(status)
+        return result()
 
 
 def _array(array, dtype, name, size=None):
@@ -273,10 +310,13 @@ class EmbeddingBagCollection:
     """Tables that a plan distributes over the ranks (TorchRec's sharded EmbeddingBagCollection with fused optimizers).
 
     tables: a list of EmbeddingBagConfig; batch_size: samples of a rank's largest batch; options: words of trshard's command
-    line; comm: an mpi4py communicator, None for MPI_COMM_WORLD. Collective.
+    line, or a dictionary; more: further options, such as embedding_learning_rate=0.1; comm: an mpi4py communicator, None for
+    MPI_COMM_WORLD. Collective.
     """
 
-    def __init__(self, tables, batch_size, options="", comm=None):
+    _state_prefix = "embedding_bags"  # TorchRec's name
+
+    def __init__(self, tables: Sequence[Any], batch_size: int, options: Options = None, comm: Any = None, **more: Any) -> None:
         self._handle = ctypes.c_void_p()
         self._readers = []  # open readers
         self.tables = list(tables)
@@ -292,7 +332,8 @@ class EmbeddingBagCollection:
                 names = (ctypes.c_char_p * len(table.feature_names))(*(name.encode() for name in table.feature_names))
                 keep.append(names)
                 to.n_features, to.features = len(names), names
-        config = _Config(len(self.tables), described, _integer(batch_size, 64, "batch_size"), options.encode())
+        config = _Config(len(self.tables), described, _integer(batch_size, 64, "batch_size"), words(options, more).encode())
+        self.batch_size = batch_size
         _check(_library.TrshardCollectionCreateFortran(fortran, ctypes.byref(config), ctypes.byref(self._handle)))
         self.feature_names = [name for table in self.tables for name in (table.feature_names or [table.name])]
         n, columns, width = ctypes.c_int32(), ctypes.POINTER(ctypes.c_int64)(), ctypes.c_int64()
@@ -314,17 +355,17 @@ class EmbeddingBagCollection:
         """Rows of the matrix of a batch."""
         return batch.batch
 
-    def close(self):
+    def close(self) -> None:
         """Free the tables, and close open readers. Collective."""
         for reader in list(self._readers):
             reader.close()
         if self._handle:
             _check(_library.TrshardCollectionDestroy(ctypes.byref(self._handle)))
 
-    def __enter__(self):
+    def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> None:
         if error[0] and _several_ranks():  # the other ranks may not call close() together with this rank
             self._readers.clear()
             self._handle.value = None
@@ -332,7 +373,7 @@ class EmbeddingBagCollection:
             self.close()
 
     @property
-    def plan(self):
+    def plan(self) -> Dict[str, Any]:
         """The plan, as -plan_output writes it."""
         text = ctypes.c_char_p()
         _check(_library.TrshardCollectionPlan(self._handle, ctypes.byref(text)))
@@ -369,14 +410,14 @@ class EmbeddingBagCollection:
             raise Error(70, "no batch is under way, expected forward() of ids or input_dist() first")
         return self._sizes[0]
 
-    def input_dist(self, lengths, values, weights=None):
+    def input_dist(self, lengths: Any, values: Any, weights: Any = None) -> None:
         """Start to send the ids of a batch: lengths int32 [features, batch], values int64, weights float32. Collective."""
         with self._refused_on_all(_library.TrshardInputDist):
             batch, keep = self._batch(lengths, values, weights)
         _check(_library.TrshardInputDist(self._handle, ctypes.byref(batch)))
         self._sizes.append(self._rows(batch))
 
-    def forward(self, lengths=None, values=None, weights=None, out=None):
+    def forward(self, lengths: Any = None, values: Any = None, weights: Any = None, out: Optional[Floats] = None) -> Floats:
         """The pooled embeddings float32 [batch, width] of these ids; without ids of the oldest input_dist(). Collective.
 
         backward() must follow before the next forward(). evaluate() returns embeddings without a backward.
@@ -398,14 +439,14 @@ class EmbeddingBagCollection:
         self._forwarded = object()
         return out
 
-    def backward(self, gradient):
+    def backward(self, gradient: Floats) -> None:
         """Update the rows of the last forward with the gradient [batch, width]. Collective."""
         gradient, address, stride = self._matrix(gradient, self._oldest(), "gradient")
         _check(_library.TrshardBackward(self._handle, address, stride))
         self._sizes.pop(0)
         self._forwarded = None
 
-    def evaluate(self, lengths, values, weights=None, out=None):
+    def evaluate(self, lengths: Any, values: Any, weights: Any = None, out: Optional[Floats] = None) -> Floats:
         """The pooled embeddings of these ids, without a backward. Gives rows to no ids. Collective."""
         with self._refused_on_all(_library.TrshardEvaluate, None, ctypes.c_int64(0)):
             batch, keep = self._batch(lengths, values, weights)
@@ -413,7 +454,64 @@ class EmbeddingBagCollection:
         _check(_library.TrshardEvaluate(self._handle, ctypes.byref(batch), address, stride))
         return out
 
-    def set_learning_rate_factor(self, factor):
+    def _described(self, name: str) -> Any:
+        found = [table for table in self.tables if table.name == name]
+        if not found:
+            raise ValueError(f"there is no table {name!r}, expected one of {', '.join(table.name for table in self.tables)}")
+        return found[0]
+
+    def table(self, name: str, first: int = 0, n: Optional[int] = None) -> Floats:
+        """Rows first to first + n - 1 of a table, by default all of them, as float32 [n, embedding_dim] on every rank. Collective."""
+        table = self._described(name)
+        first, n = _integer(first, 64, "first"), table.num_embeddings - first if n is None else n
+        rows = np.empty((max(0, n), table.embedding_dim), np.float32)
+        _check(_library.TrshardTableRead(self._handle, name.encode(), ctypes.c_int64(first), ctypes.c_int64(_integer(n, 64, "n")), ctypes.c_void_p(rows.ctypes.data)))
+        return rows
+
+    def set_table(self, name: str, rows: Any, first: int = 0) -> None:
+        """Set rows [n, embedding_dim] of a table from row `first` on. All ranks must pass the same numbers. The optimizer's states are unchanged. Collective."""
+        table = self._described(name)
+        rows = _array(rows, np.float32, "rows")
+        if rows.ndim != 2 or rows.shape[1] != table.embedding_dim:
+            raise ValueError(f"rows has shape {rows.shape}, expected (n, {table.embedding_dim})")
+        _check(_library.TrshardTableWrite(self._handle, name.encode(), ctypes.c_int64(_integer(first, 64, "first")), ctypes.c_int64(len(rows)), ctypes.c_void_p(rows.ctypes.data)))
+
+    def state_dict(self, prefix: str = "") -> Dict[str, Floats]:
+        """The tables' weights by TorchRec's names, such as "embedding_bags.user.weight", on every rank. Collective."""
+        return {f"{prefix}{self._state_prefix}.{table.name}.weight": self.table(table.name) for table in self.tables}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, prefix: str = "") -> None:
+        """Set the tables' weights from a state_dict(), also from one of TorchRec's unsharded collections: arrays or CPU tensors.
+
+        strict: raise KeyError if the names are not exactly those of the tables. The optimizers' states are unchanged: save() and
+        load() have them. Collective.
+        """
+        names = {f"{prefix}{self._state_prefix}.{table.name}.weight": table.name for table in self.tables}
+        missing, unexpected = sorted(set(names) - set(state)), sorted(set(state) - set(names))
+        if strict and (missing or unexpected):
+            raise KeyError(f"the state lacks {missing} and has the unexpected {unexpected}")
+        arrays = {table: np.asarray(state[name], np.float32) for name, table in names.items() if name in state}
+        for name, array in arrays.items():  # all of them before the first is set
+            table = self._described(name)
+            if array.shape != (table.num_embeddings, table.embedding_dim):
+                raise ValueError(f"table {name!r}: the state has shape {array.shape}, expected ({table.num_embeddings}, {table.embedding_dim})")
+        for name, array in arrays.items():
+            self.set_table(name, array)
+
+    def __repr__(self) -> str:
+        """The tables with their places in the plan."""
+        if not self._handle:
+            return f"{type(self).__name__}(closed)"
+        plan = {table["name"]: table for table in self.plan["tables"]}
+        lines = [f"{type(self).__name__}({len(self.tables)} tables, {self.width} columns, batch_size {self.batch_size}, plan for {self.plan['world_size']} ranks)"]
+        for table in self.tables:
+            place = plan[table.name]
+            ranks = ", ".join(str(rank) for rank in place["ranks"][:8]) + (", ..." if len(place["ranks"]) > 8 else "")
+            lines.append(f"  {table.name}: {table.num_embeddings} x {table.embedding_dim} {self._pooling(table)}, {place['sharding_type']} "
+                         f"{place['compute_kernel']} on rank{'s' * (len(place['ranks']) > 1)} {ranks}")
+        return "\n".join(lines)
+
+    def set_learning_rate_factor(self, factor: float) -> None:
         """Multiply the tables' learning rates from now on."""
         _check(_library.TrshardSetLearningRateFactor(self._handle, ctypes.c_double(factor)))
 
@@ -428,11 +526,11 @@ class EmbeddingBagCollection:
             to.cols, to.data = array.shape[1] if array.ndim == 2 else 1, array.ctypes.data
         return tensors
 
-    def save(self, path, **arrays):
+    def save(self, path: Any, **arrays: Floats) -> None:
         """Write tables, optimizers' states and your own float32 arrays to a checkpoint. Collective."""
         _check(_library.TrshardSave(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays)))
 
-    def load(self, path, **arrays):
+    def load(self, path: Any, **arrays: Floats) -> None:
         """Read a checkpoint of any plan and number of ranks, and fill the arrays. Collective."""
         _check(_library.TrshardLoad(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays, written=True)))
 
@@ -444,6 +542,8 @@ class EmbeddingCollection(EmbeddingBagCollection):
     in the order of `values`.
     """
 
+    _state_prefix = "embeddings"
+
     @staticmethod
     def _pooling(table):
         return "none"
@@ -452,7 +552,7 @@ class EmbeddingCollection(EmbeddingBagCollection):
     def _rows(batch):
         return batch.n_values
 
-    def features(self, rows, lengths):
+    def features(self, rows: Floats, lengths: Any) -> Dict[str, Floats]:
         """The part of a matrix that belongs to each feature, by name."""
         ends = np.cumsum(np.reshape(lengths, (len(self.feature_names), -1)).sum(1))
         return dict(zip(self.feature_names, np.split(rows, ends[:-1])))
@@ -460,10 +560,10 @@ class EmbeddingCollection(EmbeddingBagCollection):
 
 class Samples(NamedTuple):
     """A rank's part of a global batch. The arrays are the reader's memory, read-only, and valid until its next step or close()."""
-    ids: tuple  # (lengths, values, weights) for input_dist(), forward() and evaluate(); weights may be None
-    dense: Optional[np.ndarray]  # float32 [batch, features]; None without /dense
-    labels: Optional[np.ndarray]  # float32 [batch, labels]; None without /labels
-    weights: Optional[np.ndarray]  # float32 [batch], weights of samples; None: all samples count alike
+    ids: Tuple[Any, Any, Any]  # (lengths, values, weights) for input_dist(), forward() and evaluate(); weights may be None
+    dense: Optional[Floats]  # float32 [batch, features]; None without /dense
+    labels: Optional[Floats]  # float32 [batch, labels]; None without /labels
+    weights: Optional[Floats]  # float32 [batch], weights of samples; None: all samples count alike
     step: int
     epoch: int
     global_batch: int  # samples of all ranks
@@ -476,32 +576,32 @@ class Reader:
     and so on, as for TrshardReaderOpen(); step: the first step to read. Construction, each step and close() are collective.
     """
 
-    def __init__(self, collection, paths, options="", step=0):
+    def __init__(self, collection: EmbeddingBagCollection, paths: Any, options: Options = None, step: int = 0, **more: Any) -> None:
         self._handle = ctypes.c_void_p()
         self._collection = collection
         paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
         names = (ctypes.c_char_p * len(paths))(*(os.fsencode(path) for path in paths))
-        _check(_library.TrshardReaderOpen(collection._handle, ctypes.c_int32(len(paths)), names, options.encode(),
+        _check(_library.TrshardReaderOpen(collection._handle, ctypes.c_int32(len(paths)), names, words(options, more).encode(),
                                           ctypes.c_int64(_integer(step, 64, "step")), ctypes.byref(self._handle)))
         collection._readers.append(self)
 
-    def close(self):
+    def close(self) -> None:
         """Collective."""
         if self._handle:
             self._collection._readers.remove(self)
             _check(_library.TrshardReaderClose(ctypes.byref(self._handle)))
 
-    def __enter__(self):
+    def __enter__(self) -> "Reader":
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> None:
         if not error[0] or not _several_ranks():  # the other ranks may not call close() together with this rank
             self.close()
 
-    def __iter__(self):
+    def __iter__(self) -> "Reader":
         return self
 
-    def __next__(self):
+    def __next__(self) -> Samples:
         if not self._handle:
             raise ValueError("the reader is closed")
         found, more = _Samples(), ctypes.c_int32()
@@ -516,29 +616,98 @@ class Reader:
                        _view(found.weights, np.float32, batch) if found.weights else None, found.step, found.epoch, found.global_batch)
 
 
+def _use_tools():
+    """Make the modules of trshard's tools importable: a wheel has them in this folder, a clone and an installed tree above it."""
+    here = pathlib.Path(__file__).resolve()
+    tools = str(here.parent / "_tools" if (here.parent / "_tools").is_dir() else here.parents[2])
+    if tools not in sys.path:
+        sys.path.append(tools)
+
+
+@contextlib.contextmanager
+def _refused_rows():
+    """Turn the encoder's refusal into an Error."""
+    from trscolumns import Refused
+    try:
+        yield
+    except Refused as problem:
+        raise Error(problem.code, str(problem)) from None
+
+
+class Encoded(NamedTuple):
+    """Raw rows as the arguments of predict()."""
+    lengths: npt.NDArray[np.int32]  # int32 [features, rows]
+    values: npt.NDArray[np.int64]  # int64
+    weights: Optional[Floats]  # float32, a weight for each id; None if no feature has weights
+    dense: Optional[Floats]  # float32 [rows, num_dense]; None without dense features
+
+
 class Predictor:
     """A trained model that predicts in a single process, without mpirun.
 
     checkpoint: a file that the program trshard wrote; options: words such as "-tables_data_type int8". Any number of
     threads may call predict() at the same time. close(), the end of a `with`, or the loss of the last reference frees the
     model.
+
+    sparse_names, output_names: the model's sparse features and outputs; dense_names: its dense features, None if the
+    checkpoint has no mapping; step: updates that the weights have seen; mapping: the JSON text that says how a converter
+    made the training data (input/FORMAT.md, "Mapping"), or None
     """
 
     _dropped = []  # handles that threads other than their openers have dropped: only one thread at a time may use the library
 
-    def __init__(self, checkpoint, options=""):
+    def __init__(self, checkpoint: Any, options: Options = None, **more: Any) -> None:
         self._handle = ctypes.c_void_p()
         self._thread = threading.current_thread()
         while self._dropped:
             _check(_library.TrshardPredictorClose(ctypes.byref(self._dropped.pop())))
-        _check(_library.TrshardPredictorOpen(os.fsencode(checkpoint), options.encode(), ctypes.byref(self._handle)))
+        _check(_library.TrshardPredictorOpen(os.fsencode(checkpoint), words(options, more).encode(), ctypes.byref(self._handle)))
         dense, n, outputs, names = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32(), ctypes.POINTER(ctypes.c_char_p)()
         _check(_library.TrshardPredictorShape(self._handle, ctypes.byref(dense), ctypes.byref(n), ctypes.byref(names),
                                               ctypes.byref(outputs)))
         self.num_dense, self.n_outputs = dense.value, outputs.value
         self.feature_names = [names[f].decode() for f in range(n.value)]
+        self.sparse_names = self.feature_names
+        self._describe()
+        self._encoder = None
 
-    def predict(self, lengths, values, weights=None, dense=None, out=None):
+    def _describe(self):
+        text, outputs, step, mapping = ctypes.POINTER(ctypes.c_char_p)(), ctypes.POINTER(ctypes.c_char_p)(), ctypes.c_int64(), ctypes.c_char_p()
+        _check(_library.TrshardPredictorNames(self._handle, ctypes.byref(text), ctypes.byref(outputs)))
+        _check(_library.TrshardPredictorCheckpoint(self._handle, ctypes.byref(step), ctypes.byref(mapping)))
+        self.dense_names = [text[d].decode() for d in range(self.num_dense)] if text else None
+        self.output_names = [outputs[i].decode() for i in range(self.n_outputs)]
+        self.step, self.mapping = step.value, None if mapping.value is None else mapping.value.decode()
+
+    def __repr__(self) -> str:
+        if not self._handle:
+            return "Predictor(closed)"
+        return (f"Predictor(step {self.step}, {self.num_dense} dense features, {len(self.sparse_names)} sparse features, outputs {', '.join(self.output_names)}, "
+                f"{'with' if self.mapping else 'without'} a mapping)")
+
+    def encode(self, rows: Any) -> Encoded:
+        """Convert raw rows to arguments of predict(), as the converter of the training data did: predict(*encode(rows)).
+
+        rows: a dictionary of columns, a list of dictionaries, a pandas.DataFrame, a pyarrow.Table or a structured array, with
+        the columns that the mapping names. Other columns are ignored. Any number of threads may call encode(). It raises
+        Error with status 65 if the checkpoint has no mapping, or if the converter would refuse a row.
+        """
+        if self._encoder is None:
+            self._encoder = self._make_encoder()
+        with _refused_rows():
+            return Encoded(*self._encoder.encode(rows))
+
+    def _make_encoder(self):
+        _use_tools()  # the converters have the encoder's modules
+        import trsmapping
+        import trsrows
+        if self.mapping is None:
+            raise Error(65, "the checkpoint has no mapping, so encode() does not know its columns: its training data was made "
+                            "without one (tools/convert_table.py writes it)")
+        with _refused_rows():
+            return trsrows.Encoder(trsmapping.read(self.mapping, "the checkpoint"), self.dense_names, self.sparse_names)
+
+    def predict(self, lengths: Any, values: Any, weights: Any = None, dense: Any = None, out: Optional[Floats] = None) -> Floats:
         """Predictions float32 [batch, outputs] for ids as in forward() and dense float32 [batch, num_dense]."""
         if not self._handle:
             raise ValueError("the predictor is closed")
@@ -555,15 +724,38 @@ class Predictor:
                                        out.ctypes.data_as(ctypes.c_void_p)))
         return out
 
-    def close(self):
+    def apply_delta(self, delta: Any) -> int:
+        """Change the weights by the next delta of the training (-delta_dir). Returns `step`, which is then the delta's.
+
+        Other threads may call predict() meanwhile, and each call uses the weights before or after the delta. Error with
+        status 65 is raised for a damaged file and for a delta that does not follow the model, which then stays as it is. The
+        thread that opened the predictor must call this.
+        """
+        if not self._handle:
+            raise ValueError("the predictor is closed")
+        step = ctypes.c_int64()
+        _check(_library.TrshardPredictorApplyDelta(self._handle, os.fsencode(delta), None))
+        _check(_library.TrshardPredictorCheckpoint(self._handle, ctypes.byref(step), None))
+        self.step = step.value
+        return self.step
+
+    def id_counts(self) -> Dict[str, Tuple[int, int]]:
+        """For each sparse feature, how many ids were predicted, and how many of them the model did not know."""
+        if not self._handle:
+            raise ValueError("the predictor is closed")
+        counts = np.zeros((2, len(self.sparse_names)), np.int64)
+        _check(_library.TrshardPredictorIdCounts(self._handle, *(row.ctypes.data_as(ctypes.c_void_p) for row in counts)))
+        return {name: (int(ids), int(unknown)) for name, ids, unknown in zip(self.sparse_names, *counts)}
+
+    def close(self) -> None:
         """Free the model. No predict() may be under way."""
         if self._handle:
             _check(_library.TrshardPredictorClose(ctypes.byref(self._handle)))
 
-    def __enter__(self):
+    def __enter__(self) -> "Predictor":
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> None:
         self.close()
 
     def __del__(self):

@@ -67,7 +67,8 @@ class _Pool(torch.autograd.Function):
         if gradient.stride(1) != 1 or gradient.stride(0) < gradient.shape[1]:
             gradient = gradient.contiguous()  # such as the gradient of a sum; a part of a wider matrix is used in place
         module.ebc.backward(gradient.numpy())
-        return torch.zeros(()), None, None
+        # An optimizer that torch applies in the backward must not see a gradient: the rows had their update.
+        return None if hasattr(module.anchor, "_optimizer_classes") else torch.zeros(()), None, None
 
 
 class Module(torch.nn.Module):
@@ -80,10 +81,13 @@ class Module(torch.nn.Module):
     def __init__(self, ebc, check_every=100):
         super().__init__()
         self.ebc = ebc
+        self._begin(ebc._comm, check_every)
+
+    def _begin(self, comm, check_every):
         self.anchor = torch.nn.Parameter(torch.zeros(()))  # autograd needs an input that requires a gradient
         self.scale = 1.0  # factor of the arriving gradients, for the rows; trshard.torch.Parallel sets it
         self.parallel = False  # True if trshard.torch.Parallel makes the backward
-        self.ranks = ranks.Ranks(ebc)
+        self.ranks = ranks.Ranks(comm)
         self.check_every = check_every if self.ranks.size > 1 else 0
         self._forwards = 0
         if self.check_every:
