@@ -96,7 +96,7 @@ PetscErrorCode TrsServeFollowLook(TrsServeFollow *follow, char **path)
 
   PetscFunctionBegin;
   (void)stat(follow->folder, &folder);
-  if (follow->has_failed && !is_same_time(&folder.st_mtim, &follow->changed)) follow->has_last = PETSC_FALSE;
+  if (follow->last_failed && !is_same_time(&folder.st_mtim, &follow->changed)) follow->has_last = PETSC_FALSE;
   follow->changed = folder.st_mtim;
   PetscCall(find_newest(follow, INT64_MAX, path));
   if (!*path) PetscFunctionReturn(PETSC_SUCCESS);
@@ -125,20 +125,22 @@ PetscErrorCode TrsServeFollowNewest(TrsServeFollow *follow, char **path)
 
 /* --- deltas --- */
 
-PetscErrorCode TrsServeDeltasNext(TrsServeDeltas *d, int64_t step, char **path)
+PetscErrorCode TrsServeDeltasNext(TrsServeDeltas *d, int64_t step, char **path, TrsServeDeltaState *state)
 {
-  struct stat now;
-
   PetscFunctionBegin;
+  *state = TRS_SERVE_DELTA_NEW;
   PetscCall(find_step("-serve_deltas", d->folder, step + 1, INT64_MAX, PETSC_FALSE, NULL, path));
-  if (!*path || !d->has_refused) PetscFunctionReturn(PETSC_SUCCESS);
-  if (stat(*path, &now) == 0 && is_same(&now, &d->refused)) PetscCall(PetscFree(*path));
+  if (!*path) PetscFunctionReturn(PETSC_SUCCESS);
+  if (stat(*path, &d->found) != 0) d->found = (struct stat){.st_size = -1};
+  if (is_same(&d->found, &d->tried)) *state = d->state;
+  if (*state == TRS_SERVE_DELTA_REFUSED) PetscCall(PetscFree(*path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void TrsServeDeltasRefuse(TrsServeDeltas *d, const char *path)
+void TrsServeDeltasNote(TrsServeDeltas *d, TrsServeDeltaState state)
 {
-  d->has_refused = (PetscBool)(stat(path, &d->refused) == 0);
+  d->tried = d->found;
+  d->state = state;
 }
 
 /* Find what is known of a file forget*.h5, or add it. */
@@ -184,5 +186,5 @@ PetscErrorCode TrsServeDeltasForget(TrsServeDeltas *d, int64_t step, char **path
 void TrsServeDeltasRestart(TrsServeDeltas *d)
 {
   d->n_forgets = 0;
-  d->has_refused = PETSC_FALSE;
+  d->state = TRS_SERVE_DELTA_NEW;
 }

@@ -14,7 +14,8 @@ typedef struct {
   const char *folder;      /* borrowed; NULL if the server follows none */
   struct stat last;        /* the file that was taken last, or that could not be opened */
   PetscBool has_last;      /* false: no file was found so far */
-  PetscBool has_failed;    /* the last look for a model failed */
+  PetscBool last_failed;   /* `last` could not be opened */
+  PetscBool is_unreadable; /* the folder could not be read at the last look */
   int64_t step;            /* of the file that was found last */
   struct timespec changed; /* when the folder changed, as of the last look */
 } TrsServeFollow;
@@ -41,21 +42,33 @@ typedef struct {
   PetscBool is_done;
 } TrsServeForget;
 
+/* What is known of the next delta. */
+typedef enum {
+  TRS_SERVE_DELTA_NEW,     /* it was not tried */
+  TRS_SERVE_DELTA_FAILED,  /* it could not be read, and is tried again at each look */
+  TRS_SERVE_DELTA_REFUSED, /* it is damaged or does not fit, and is not tried again */
+} TrsServeDeltaState;
+
 typedef struct {
-  const char *folder;                /* borrowed; NULL if the server takes no deltas */
-  struct stat refused;               /* the last file that was refused */
-  PetscBool has_refused, has_failed; /* has_failed: the folder cannot be read */
+  const char *folder;       /* borrowed; NULL if the server takes no deltas */
+  struct stat found;        /* the file that was found last */
+  struct stat tried;        /* the last file that was not applied */
+  TrsServeDeltaState state; /* of `tried` */
+  PetscBool is_unreadable;  /* the folder cannot be read */
   int n_forgets;
   TrsServeForget *forget; /* [n_forgets] free with PetscFree() */
 } TrsServeDeltas;
 
 /*
-  Find the first delta after `step`, step-<digits>.h5. *path becomes NULL if there is none, or if it
-  was refused (TrsServeDeltasRefuse()) and is the same file. Free *path with PetscFree(). Not
-  collective. Errors: NO_INPUT if the folder cannot be read
+  Find the first delta after `step`, step-<digits>.h5, and the state that TrsServeDeltasNote() set
+  for this same file. *path becomes NULL if there is none, or if it was refused. Free *path with
+  PetscFree(). Not collective. Errors: NO_INPUT if the folder cannot be read
 */
-PetscErrorCode TrsServeDeltasNext(TrsServeDeltas *deltas, int64_t step, char **path);
-void TrsServeDeltasRefuse(TrsServeDeltas *deltas, const char *path);
+PetscErrorCode TrsServeDeltasNext(TrsServeDeltas *deltas, int64_t step, char **path,
+                                  TrsServeDeltaState *state);
+
+/* Note the state of the file that TrsServeDeltasNext() found last. */
+void TrsServeDeltasNote(TrsServeDeltas *deltas, TrsServeDeltaState state);
 
 /*
   Find a delta that removes ids, forget*.h5, and that was not tried with a model of this step. *path

@@ -103,7 +103,7 @@ static PetscErrorCode open_newest(TrsServer *s)
     if (!ierr) (void)note_age(s, path);
     PetscCall(PetscFree(path));
     if (!is_of_file(ierr)) break;
-    s->follow.has_failed = PETSC_TRUE;
+    s->follow.last_failed = PETSC_TRUE;
     PetscCall(TrsServeFollowLookBefore(&s->follow, &path));
     if (!path) break;
     TrsPrint(stderr, "trshard-serve: warning: an older checkpoint is tried: %s\n", TrsErrorMessage());
@@ -172,6 +172,7 @@ static PetscErrorCode take_checkpoint(TrsServer *s)
     if (!ierr) ierr = replace_model(s, path, &model);
     if (!ierr) TrsServeDeltasRestart(&s->deltas);
   }
+  s->follow.last_failed = (PetscBool)(ierr != PETSC_SUCCESS);
   PetscCall(PetscFree(path));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -184,11 +185,11 @@ static void look_for_checkpoint(TrsServer *s)
 
   if (!s->follow.folder) return;
   ierr = take_checkpoint(s);
-  if (ierr && !(s->follow.has_failed && ierr == TRS_ERR_NO_INPUT)) {
+  if (ierr && !(s->follow.is_unreadable && ierr == TRS_ERR_NO_INPUT)) {
     atomic_fetch_add(&s->metrics.failed_changes, 1);
     TrsPrint(stderr, "trshard-serve: warning: the model stays the same: %s\n", TrsErrorMessage());
   }
-  s->follow.has_failed = (PetscBool)(ierr != PETSC_SUCCESS);
+  s->follow.is_unreadable = (PetscBool)(ierr == TRS_ERR_NO_INPUT);
   TrsErrorClear();
 }
 
@@ -226,13 +227,16 @@ static PetscErrorCode apply_forgets(TrsServer *s)
   PetscFunctionBegin;
   for (;;) {
     TrshardDeltaFit fit = TRSHARD_DELTA_FITS;
+    PetscErrorCode ierr;
 
     PetscCall(TrsServeDeltasForget(&s->deltas, TrsServeSlotStep(s->slot), &path, &forget));
     if (!path) break;
     forget->is_done = PETSC_TRUE;
-    if (apply_delta(s, path, &fit)) {
-      forget->is_done = (PetscBool)(fit != TRSHARD_DELTA_EARLY); /* its turn may come */
-      if (forget->is_done) refuse_delta(s);
+    ierr = apply_delta(s, path, &fit);
+    if (ierr) {
+      /* its turn may come, or it may be readable with the next model */
+      forget->is_done = (PetscBool)(fit != TRSHARD_DELTA_EARLY && ierr == TRS_ERR_DATA);
+      if (fit != TRSHARD_DELTA_EARLY) refuse_delta(s);
     }
     TrsErrorClear();
     PetscCall(PetscFree(path));
@@ -248,9 +252,10 @@ static PetscErrorCode catch_up(TrsServer *s, TrsServeModel *model, char **last)
 
   PetscFunctionBegin;
   while (!ierr) {
+    TrsServeDeltaState state;
     char *path;
 
-    PetscCall(TrsServeDeltasNext(&all, TrsServeModelStep(model), &path));
+    PetscCall(TrsServeDeltasNext(&all, TrsServeModelStep(model), &path, &state));
     if (!path) break;
     ierr = TrsServeModelApply(model, path, NULL);
     if (!ierr) {
@@ -290,26 +295,33 @@ static PetscErrorCode change_branch(TrsServer *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Apply the next delta. *more: there may be another one. */
+/*
+  Apply the next delta. *more: there may be another one. A delta that cannot be read is reported
+  once, and tried again at the next look.
+*/
 static PetscErrorCode take_delta(TrsServer *s, PetscBool *more)
 {
   TrshardDeltaFit fit = TRSHARD_DELTA_FITS;
+  TrsServeDeltaState state;
   char *path = NULL;
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
   *more = PETSC_FALSE;
   PetscCall(apply_forgets(s));
-  PetscCall(TrsServeDeltasNext(&s->deltas, TrsServeSlotStep(s->slot), &path));
+  PetscCall(TrsServeDeltasNext(&s->deltas, TrsServeSlotStep(s->slot), &path, &state));
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
-  if (apply_delta(s, path, &fit)) {
-    refuse_delta(s);
-    TrsServeDeltasRefuse(&s->deltas, path);
+  ierr = apply_delta(s, path, &fit);
+  if (ierr) {
+    if (state == TRS_SERVE_DELTA_NEW) refuse_delta(s);
+    TrsErrorClear();
+    TrsServeDeltasNote(&s->deltas, ierr == TRS_ERR_DATA ? TRS_SERVE_DELTA_REFUSED : TRS_SERVE_DELTA_FAILED);
     if (s->follow.folder && fit != TRSHARD_DELTA_FITS && change_branch(s)) {
       TrsPrint(stderr, "trshard-serve: warning: the model stays the same: %s\n", TrsErrorMessage());
       TrsErrorClear();
     }
   } else {
-    s->deltas.has_refused = PETSC_FALSE; /* that file may fit now */
+    TrsServeDeltasNote(&s->deltas, TRS_SERVE_DELTA_NEW); /* the file that was refused may fit now */
     *more = PETSC_TRUE;
   }
   PetscCall(PetscFree(path));
@@ -324,9 +336,9 @@ static PetscBool look_for_delta(TrsServer *s)
 
   if (!s->deltas.folder) return PETSC_FALSE;
   ierr = take_delta(s, &more);
-  if (ierr && !s->deltas.has_failed)
+  if (ierr && !s->deltas.is_unreadable)
     TrsPrint(stderr, "trshard-serve: warning: no deltas are applied: %s\n", TrsErrorMessage());
-  s->deltas.has_failed = (PetscBool)(ierr != PETSC_SUCCESS);
+  s->deltas.is_unreadable = (PetscBool)(ierr != PETSC_SUCCESS);
   TrsErrorClear();
   return more;
 }
