@@ -7,6 +7,7 @@ struct TrsServeSlotImpl {
   pthread_mutex_t lock; /* guards `model` and the models' n_users */
   pthread_cond_t given_back;
   TrsServeModel *model;
+  TrsServeModel *replaced; /* a model that requests still use; NULL if there is none */
   char *options;
   TrsServeShape shape;
   /* [n_features] ids and unknown ids of models that were replaced; memory for those of one model */
@@ -165,13 +166,14 @@ PetscErrorCode TrsServeSlotCreate(const char *path, const char *options, TrsServ
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep the counts of a model that is going to be closed. The lock is held. */
-static void add_counts(TrsServeSlot s, TrshardPredictor predictor)
+/* Add the counts of a model, which may be NULL. The lock is held. */
+static void add_counts(TrsServeSlot s, const TrsServeModel *model, int64_t *ids, int64_t *unknown)
 {
-  (void)TrshardPredictorIdCounts(predictor, s->of_model, s->of_model + s->shape.n_features);
+  if (!model) return;
+  (void)TrshardPredictorIdCounts(model->predictor, s->of_model, s->of_model + s->shape.n_features);
   for (int32_t f = 0; f < s->shape.n_features; f++) {
-    s->n_ids[f] += s->of_model[f];
-    s->n_unknown[f] += s->of_model[s->shape.n_features + f];
+    ids[f] += s->of_model[f];
+    unknown[f] += s->of_model[s->shape.n_features + f];
   }
 }
 
@@ -181,11 +183,12 @@ PetscErrorCode TrsServeSlotReplace(TrsServeSlot s, TrsServeModel **model)
 
   PetscFunctionBegin;
   (void)pthread_mutex_lock(&s->lock);
-  old = s->model;
+  s->replaced = old = s->model;
   s->model = *model;
   *model = NULL;
   while (old && old->n_users > 0) (void)pthread_cond_wait(&s->given_back, &s->lock);
-  if (old) add_counts(s, old->predictor);
+  add_counts(s, old, s->n_ids, s->n_unknown);
+  s->replaced = NULL;
   (void)pthread_mutex_unlock(&s->lock);
   PetscCall(TrsServeModelClose(&old));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -275,12 +278,12 @@ void TrsServeSlotGiveBack(TrsServeSlot s, TrsServeModel *model)
 void TrsServeSlotCounts(TrsServeSlot s, int64_t *ids, int64_t *unknown)
 {
   (void)pthread_mutex_lock(&s->lock);
-  for (int32_t f = 0; f < s->shape.n_features; f++) ids[f] = unknown[f] = 0;
-  if (s->model) (void)TrshardPredictorIdCounts(s->model->predictor, ids, unknown);
   for (int32_t f = 0; f < s->shape.n_features; f++) {
-    ids[f] += s->n_ids[f];
-    unknown[f] += s->n_unknown[f];
+    ids[f] = s->n_ids[f];
+    unknown[f] = s->n_unknown[f];
   }
+  add_counts(s, s->model, ids, unknown);
+  add_counts(s, s->replaced, ids, unknown);
   (void)pthread_mutex_unlock(&s->lock);
 }
 
