@@ -132,8 +132,12 @@ static PetscErrorCode create_side(TrshardPredictor p, TrsPredictSide *from, TrsP
 {
   float *values, *of_model;
   int64_t n_values;
+  int n;
 
   PetscFunctionBegin;
+  (void)pthread_mutex_lock(&p->lock);
+  n = from->n; /* calls may create more meanwhile, and then also for this side */
+  (void)pthread_mutex_unlock(&p->lock);
   PetscCall(TrsEmbeddingShardsCreateQuantised(&p->device, &p->tables, &p->plan, 0, &side->shards));
   PetscCall(TrsEmbeddingShardsCopy(&from->shards, p->file, &side->shards));
   PetscCall(TrsPredictorCreateLayers(p, &side->model));
@@ -144,7 +148,7 @@ static PetscErrorCode create_side(TrshardPredictor p, TrsPredictSide *from, TrsP
   side->idle = side->model;
   side->n = 1;
   side->step = from->step;
-  while (side->n < from->n) {
+  while (side->n < n) {
     TrsPredictWorkspace *w = NULL;
 
     PetscCall(TrsPredictorCreateWorkspace(p, side, &w));
