@@ -707,10 +707,13 @@ class Predictor:
         with _refused_rows():
             return trsrows.Encoder(trsmapping.read(self.mapping, "the checkpoint"), self.dense_names, self.sparse_names)
 
-    def predict(self, lengths: Any, values: Any, weights: Any = None, dense: Any = None, out: Optional[Floats] = None) -> Floats:
-        """Predictions float32 [batch, outputs] for ids as in forward() and dense float32 [batch, num_dense]."""
+    def _check_open(self) -> None:
         if not self._handle:
             raise ValueError("the predictor is closed")
+
+    def predict(self, lengths: Any, values: Any, weights: Any = None, dense: Any = None, out: Optional[Floats] = None) -> Floats:
+        """Predictions float32 [batch, outputs] for ids as in forward() and dense float32 [batch, num_dense]."""
+        self._check_open()
         batch, keep = _batch(len(self.feature_names), lengths, values, weights)
         if self.num_dense:
             dense = _array(dense, np.float32, "dense", batch.batch * self.num_dense)
@@ -731,8 +734,7 @@ class Predictor:
         status 65 is raised for a damaged file and for a delta that does not follow the model, which then stays as it is. The
         thread that opened the predictor must call this.
         """
-        if not self._handle:
-            raise ValueError("the predictor is closed")
+        self._check_open()
         step = ctypes.c_int64()
         _check(_library.TrshardPredictorApplyDelta(self._handle, os.fsencode(delta), None))
         _check(_library.TrshardPredictorCheckpoint(self._handle, ctypes.byref(step), None))
@@ -741,8 +743,7 @@ class Predictor:
 
     def id_counts(self) -> Dict[str, Tuple[int, int]]:
         """For each sparse feature, how many ids were predicted, and how many of them the model did not know."""
-        if not self._handle:
-            raise ValueError("the predictor is closed")
+        self._check_open()
         counts = np.zeros((2, len(self.sparse_names)), np.int64)
         _check(_library.TrshardPredictorIdCounts(self._handle, *(row.ctypes.data_as(ctypes.c_void_p) for row in counts)))
         return {name: (int(ids), int(unknown)) for name, ids, unknown in zip(self.sparse_names, *counts)}
