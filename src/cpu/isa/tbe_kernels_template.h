@@ -425,10 +425,11 @@ ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, co
 
     if (has_step) store(wide + d, x);
     if (dtype == TRS_FP16 && is_stochastic) {
-      const TrsWords power = larger(bits & exponent, least), unit = power | (bits & ~magnitude);
+      const TrsWords power = larger(bits & exponent, least), sign = bits & ~magnitude, unit = power | sign;
 
       largest = larger(largest, power);
-      cut_fp16(to + d, x + ((Part)(unit | load_halves(random + d)) - (Part)unit));
+      /* the sign is added again for -0, whose sum without random bits is +0 */
+      cut_fp16(to + d, (Part)((TrsWords)(x + ((Part)(unit | load_halves(random + d)) - (Part)unit)) | sign));
       continue;
     }
     largest = larger(largest, bits & magnitude);
