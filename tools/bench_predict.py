@@ -53,13 +53,18 @@ def theirs(peer, rows, name, batch):
     return [float(x) for x in text.split()[-3:]]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description):
+    """The arguments of this program, which are those of bench_serve.py, too."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("peer", nargs="?", default="none")
     parser.add_argument("--rows", type=int, default=100000, help="of each table (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant, of which medians count (default: %(default)s)")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = parser_of(__doc__).parse_args()
     peer, build = common.peer_python(args.peer), os.path.abspath(args.build)
     print(f"{'model':<7}{'batch':>6}  {'trshard: median us':>19}{'99 of 100':>11}{'samples/s':>12}{'open ms':>9}  {'compute: median us':>19}{'ratio':>7}{'99 of 100':>11}{'ratio':>7}"
           f"  {'TorchRec: median us':>20}{'99 of 100':>11}{'samples/s':>12}{'ratio':>8}")

@@ -9,7 +9,6 @@ fastapi and uvicorn, or none. The models are those of bench_predict.py: 26 table
 (64, 64-1) or large layers (512-256-64, 512-512-256-1). Requests are in binary form and have 1 or 64 samples. The servers run in turn; a number is
 the median over rounds. The goal is 5 times the samples per second of the peer.
 """
-import argparse
 import contextlib
 import os
 import re
@@ -80,11 +79,7 @@ def theirs(peer, rows, name, build, checkpoint, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build")
-    parser.add_argument("peer", nargs="?", default="none")
-    parser.add_argument("--rows", type=int, default=100000, help="of each table (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each server, of which medians count (default: %(default)s)")
+    parser = bench_predict.parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=4, help="of each load (default: %(default)s)")
     args = parser.parse_args()
     peer, build = common.peer_python(args.peer), os.path.abspath(args.build)
