@@ -48,8 +48,11 @@ static float any_float(int64_t i, int tame)
   return TrsBitsFloat(random[0]);
 }
 
-/* The row starts as 0. So an SGD step with learning rate 1 makes it 0 - g. */
-static void check_shape(TrsDType dtype, int stochastic, int dim, int64_t table_dim, int64_t column)
+/*
+  The row starts as 0. So an SGD step with learning rate 1 makes it 0 - g. With `zeros`, it starts
+  as -0 and stays -0.
+*/
+static void check_shape(TrsDType dtype, int stochastic, int dim, int64_t table_dim, int64_t column, int zeros)
 {
   const TrsComputeOps *ops = trs_compute_backends[0];
   uint16_t weight[ROWS * MOST_COLUMNS] = {0};
@@ -70,13 +73,16 @@ static void check_shape(TrsDType dtype, int stochastic, int dim, int64_t table_d
   TrsWorkspace workspace;
 
   for (int r = 0; r < ROWS; r++) rows[r] = r;
-  for (int64_t i = 0; i < ROWS * dim; i++) grad[i] = any_float(i, i / dim % 2 == 0);
+  for (int64_t i = 0; i < ROWS * dim; i++) {
+    weight[i] = zeros ? 0x8000 : 0;
+    grad[i] = zeros ? 0.0f : any_float(i, i / dim % 2 == 0);
+  }
   assert_petsc_ok(ops->workspace_create(&workspace));
   assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
                                        &(TrsRowGradients){ROWS, rows, NULL, grad, dim}, &args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
   for (int64_t i = 0; i < ROWS * dim; i++) {
-    const float x = 0.0f - grad[i];
+    const float x = (zeros ? -0.0f : 0.0f) - grad[i];
     const uint16_t expected = rounded(dtype, stochastic, table.key, (uint64_t)(table.row_offset + i / dim),
                                       (uint32_t)(column + i % dim), x);
 
@@ -101,11 +107,13 @@ static void test_rounding(void **state)
       for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++) {
         const TrsDType dtype = bits & 1 ? TRS_FP16 : TRS_BF16;
 
-        check_shape(dtype, bits >> 1, dims[d], dims[d], 0);
+        check_shape(dtype, bits >> 1, dims[d], dims[d], 0, 0);
         /* rows begin at any position in a block of random bits */
-        check_shape(dtype, bits >> 1, dims[d], 203, 100);
-        check_shape(dtype, bits >> 1, dims[d], 256, 36);
+        check_shape(dtype, bits >> 1, dims[d], 203, 100, 0);
+        check_shape(dtype, bits >> 1, dims[d], 256, 36, 0);
       }
+    /* random bits of fp16 are zero in one of 8,192 columns */
+    for (int64_t column = 0; column < 10240; column += 64) check_shape(TRS_FP16, 1, 64, 10240, column, 1);
   }
   TrsComputeSetIsa(NULL);
 }
