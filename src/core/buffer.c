@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,6 +53,17 @@ static void *map_block(size_t bytes, TrsBlockHeader *header)
   header->base = base;
   header->mapped_bytes = length;
   return data;
+}
+
+PetscBool TrsMemoryHasHugePages(void)
+{
+  FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+  char text[64] = "";
+
+  if (!file) return PETSC_FALSE;
+  if (!fgets(text, (int)sizeof(text), file)) text[0] = '\0';
+  (void)fclose(file);
+  return (PetscBool)(strstr(text, "[always]") || strstr(text, "[madvise]"));
 }
 
 static void *heap_block(size_t bytes, TrsBlockHeader *header)

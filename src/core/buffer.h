@@ -53,6 +53,9 @@ const char *TrsMemoryKindName(TrsMemoryKind kind);
 TrsMemoryKind TrsMemoryFor(TrsMemoryKind kind);
 TrsMemoryKind TrsMemoryIsFor(void);
 
+/* True if the system gives huge pages to memory that asks for them. */
+PetscBool TrsMemoryHasHugePages(void);
+
 /*
   Return how often TrsBufferReserve() has enlarged a buffer or TrsAlloc() was called since the
   start, and the number of bytes allocated now.

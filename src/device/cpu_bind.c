@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/cpu_bind.h"
 
+#include "core/buffer.h"
 #include "core/names.h"
 #include "device/cpu_share.h"
 
@@ -117,7 +118,7 @@ static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_b
 /*
   Write a description such as "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1".
 */
-static void describe(const TrsCpuRank *all, int size, char *text)
+static void describe_binding(const TrsCpuRank *all, int size, char *text)
 {
   int n, r = 0, least = all[0].n_threads, most = least;
   char threads[32];
@@ -137,6 +138,17 @@ static void describe(const TrsCpuRank *all, int size, char *text)
   for (r = 0; r < PetscMin(size, TRS_CPU_SHOWN) && n < TRS_CPU_TEXT; r++)
     n += snprintf(text + n, (size_t)(TRS_CPU_TEXT - n), "%s%s", r > 0 ? " | " : "", all[r].bound);
   if (size > TRS_CPU_SHOWN && n < TRS_CPU_TEXT) snprintf(text + n, (size_t)(TRS_CPU_TEXT - n), " | ...");
+}
+
+/* Append a description such as "; 2 NUMA nodes; huge pages". */
+static void describe_memory(char *text)
+{
+  const int n_nodes = machine ? hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_NUMANODE) : 0;
+  size_t n = strlen(text);
+
+  if (n_nodes > 0) snprintf(text + n, TRS_CPU_TEXT - n, "; %d NUMA node%s", n_nodes, TrsPlural(n_nodes, "s"));
+  n = strlen(text);
+  snprintf(text + n, TRS_CPU_TEXT - n, TrsMemoryHasHugePages() ? "; huge pages" : "; no huge pages");
 }
 
 /* Read the machine's topology. As in bind_here(), a failure is not an error. */
@@ -217,7 +229,8 @@ PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text)
   PetscCall(tell(host, &mine, all));
   PetscCall(ierr);
   if (mine.allowed[0]) PetscCall(set_helpers(all, size, allowed));
-  describe(all, size, text);
+  describe_binding(all, size, text);
+  describe_memory(text);
   hwloc_bitmap_free(allowed);
   PetscCall(PetscFree(all));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -17,7 +17,7 @@
 
 extern const TrsOptionGroup trs_cpu_options; /* -cpu_bind */
 
-enum { TRS_CPU_TEXT = 192 };
+enum { TRS_CPU_TEXT = 256 };
 
 /*
   TrsCpuBind - Choose the number of computing threads, and bind them.
@@ -30,8 +30,8 @@ enum { TRS_CPU_TEXT = 192 };
   Collective on host, which has the ranks that share processors. The main thread must call this
   function before it computes or starts other threads.
 
-  Out:    text     [TRS_CPU_TEXT] description of the binding, for the report; the same on all ranks
-                   of the host
+  Out:    text     [TRS_CPU_TEXT] description of the binding and of the host's memory, for the
+                   report; the same on all ranks of the host
   Errors: MEMORY
 */
 PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text);

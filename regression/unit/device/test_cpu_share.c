@@ -7,6 +7,7 @@
   other processors.
 */
 #define _GNU_SOURCE /* needed for sched_getaffinity. NOLINT(bugprone-reserved-identifier) */
+#include "core/buffer.h"
 #include "device/cpu_bind.h"
 #include "device/cpu_share.h"
 #include "trs_test.h"
@@ -138,6 +139,8 @@ static void test_real_machine(void **state)
   CPU_AND(&both, &before, &now);
   assert_true(CPU_EQUAL(&both, &now)); /* all within the processors that the launcher allowed */
   assert_int_equal(strstr(text, "not bound") != NULL, trs_size() > CPU_COUNT(&before));
+  assert_non_null(strstr(text, " NUMA node"));
+  assert_non_null(strstr(text, TrsMemoryHasHugePages() ? "; huge pages" : "; no huge pages"));
   assert_int_equal(MPI_Allgather(&now, sizeof(now), MPI_BYTE, all, sizeof(now), MPI_BYTE, MPI_COMM_WORLD), 0);
   for (int r = 0; r < trs_size() && !strstr(text, "not bound"); r++) {
     CPU_AND(&both, &all[r], &now);
