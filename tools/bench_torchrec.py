@@ -175,7 +175,7 @@ class Bench:
     def machine(self, work):
         """The machine's limit: milliseconds of a rank's step and of its stages, if all ranks do the same parts at the same time."""
         command = common.mpirun(work.ranks, self.args.threads) + [
-            self.limits, "-rounds", "3", "-tables", str(-(-work.tables // work.ranks)), "-features", str(work.tables), "-rows", str(work.rows),
+            self.limits, "-rounds", "9", "-tables", str(-(-work.tables // work.ranks)), "-features", str(work.tables), "-rows", str(work.rows),
             "-dim", str(work.dim), "-pooling", str(work.pooling), "-alpha", "1.05" if work.zipf else "0", "-batch_size", str(work.batch),
             "-dense_arch", work.dense_arch, "-over_arch", work.over_arch, "-interaction", work.interaction, "-precision", "bf16" if work.bf16 else "fp32"]
         text = common.output_of(command, common.threads_environment(self.args.threads), timeout=self.args.timeout)
