@@ -5,6 +5,7 @@
   file, from any cut of the table, in ascending order. A checkpoint keeps those that no delta has.
 */
 #include "compute/changed_rows.h"
+#include "embed/cut_table.h"
 #include "embed/changes.h"
 #include "embed/lookup.h"
 #include "io/checkpoint/checkpoint.h"
@@ -12,59 +13,27 @@
 
 #include <string.h>
 
-enum { ROWS = 200, DIM = 8, MAX_SHARDS = 8 };
+enum { ROWS = 200, DIM = 8 };
 
 static const TrsComputeOps *compute;
-static const TrsDeviceOps *device;
 
-/* A table that is cut among all ranks, by rows or by columns, and its shards here. */
 typedef struct {
-  TrsTableConfig config;
-  TrsTableConfigs tables;
-  TrsShard shard[MAX_SHARDS];
-  TrsTablePlan table;
-  TrsShardingPlan plan;
-  TrsSparseOptimizers optimizers;
-  TrsSparseOptimizerArgs args;
-  TrsEmbeddingShards shards;
+  CutTable table;
   TrsChanges changes;
 } Fixture;
 
 static void set_up(Fixture *f, PetscBool by_rows)
 {
-  static char name[] = "t";
-  static char *features[] = {name};
-  const int W = trs_size();
-
-  memset(f, 0, sizeof(*f));
+  create_cut_table(&f->table, ROWS, DIM, by_rows,
+                   &(TrsSparseOptimizerArgs){.kind = TRS_OPTIM_SGD, .learning_rate = 1.0F, .step = 1});
   assert_petsc_ok(TrsComputeFind("cpu", &compute));
-  assert_petsc_ok(TrsDeviceFind("cpu", &device));
-  f->config = (TrsTableConfig){
-      .name = name, .num_embeddings = ROWS, .embedding_dim = DIM, .n_features = 1, .features = features};
-  f->tables = (TrsTableConfigs){.n = 1, .table = &f->config};
-  for (int r = 0; r < W; r++) {
-    const int64_t begin = by_rows ? ROWS * r / W : DIM * r / W;
-    const int64_t end = by_rows ? ROWS * (r + 1) / W : DIM * (r + 1) / W;
-
-    f->shard[r] = by_rows ? (TrsShard){.rank = r, .row_offset = begin, .rows = end - begin, .cols = DIM}
-                          : (TrsShard){.rank = r, .col_offset = begin, .rows = ROWS, .cols = end - begin};
-  }
-  f->table = (TrsTablePlan){.name = name,
-                            .sharding_type = by_rows ? TRS_SHARDING_ROW_WISE : TRS_SHARDING_COLUMN_WISE,
-                            .n_shards = W,
-                            .shard = f->shard};
-  f->plan = (TrsShardingPlan){.world_size = W, .n_tables = 1, .table = &f->table};
-  f->args = (TrsSparseOptimizerArgs){.kind = TRS_OPTIM_SGD, .learning_rate = 1.0F, .step = 1};
-  f->optimizers = (TrsSparseOptimizers){.n = 1, .args = &f->args};
-  assert_petsc_ok(
-      TrsEmbeddingShardsCreate(device, &f->tables, &f->plan, trs_rank(), &f->optimizers, &f->shards));
-  assert_petsc_ok(TrsChangesCreate(&f->shards, 1u << TRS_CHANGES_OF_DELTAS, &f->changes));
+  assert_petsc_ok(TrsChangesCreate(&f->table.shards, 1u << TRS_CHANGES_OF_DELTAS, &f->changes));
 }
 
 static void tear_down(Fixture *f)
 {
   assert_petsc_ok(TrsChangesDestroy(&f->changes));
-  assert_petsc_ok(TrsEmbeddingShardsDestroy(&f->shards));
+  assert_petsc_ok(TrsEmbeddingShardsDestroy(&f->table.shards));
 }
 
 /*
@@ -73,7 +42,7 @@ static void tear_down(Fixture *f)
 */
 static void update(Fixture *f, int n, const int64_t *ids)
 {
-  TrsEmbeddingShard *shard = &f->shards.shard[0];
+  TrsEmbeddingShard *shard = &f->table.shards.shard[0];
   int64_t rows[16], offsets[17];
   float grad[16][DIM] = {{0}};
   TrsLookup lookup;
@@ -90,8 +59,9 @@ static void update(Fixture *f, int n, const int64_t *ids)
   kjt = (TrsKjt){.n_features = 1,
                  .batch = n,
                  .jagged = {.n_bags = n, .n_values = n, .offsets = offsets, .values = rows}};
-  assert_petsc_ok(TrsLookupCreate(compute, &f->shards, 1, &(TrsLookupFeature){.shard = 0}, &lookup));
-  assert_petsc_ok(TrsLookupBackward(lookup, NULL, &kjt, NULL, TrsFloats(&grad[0][0], DIM), NULL, &f->args));
+  assert_petsc_ok(TrsLookupCreate(compute, &f->table.shards, 1, &(TrsLookupFeature){.shard = 0}, &lookup));
+  assert_petsc_ok(
+      TrsLookupBackward(lookup, NULL, &kjt, NULL, TrsFloats(&grad[0][0], DIM), NULL, &f->table.args));
   assert_petsc_ok(TrsLookupDestroy(&lookup));
 }
 

@@ -5,6 +5,7 @@
   them while it is written. The buffer of saved rows is bounded, and other tensors are copied.
 */
 #include "compute/changed_rows.h"
+#include "embed/cut_table.h"
 #include "embed/snapshot.h"
 #include "io/checkpoint/checkpoint.h"
 #include "scratch_folder.h"
@@ -13,18 +14,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROWS = 300, DIM = 40, MAX_SHARDS = 8, OTHERS = 50 };
+enum { ROWS = 300, DIM = 40, OTHERS = 50 };
 
 /* A table with two states, one a number for each row, and another tensor. Rank 0 has the table. */
 typedef struct {
-  TrsTableConfig config;
-  TrsTableConfigs tables;
-  TrsShard shard[MAX_SHARDS];
-  TrsTablePlan table;
-  TrsShardingPlan plan;
-  TrsSparseOptimizers optimizers;
-  TrsSparseOptimizerArgs args;
-  TrsEmbeddingShards shards;
+  CutTable table;
   TrsSnapshot snapshot;
   TrsState state;
   int32_t others[OTHERS];
@@ -38,7 +32,7 @@ static float value_of(int64_t global, int k, int64_t c)
 /* Set the weights and states of a row of shard 0 to numbers that tell the row, or to -1. */
 static void set_row(const Fixture *f, int64_t row, PetscBool changed)
 {
-  const TrsTbeTable *t = &f->shards.shard[0].tbe;
+  const TrsTbeTable *t = &f->table.shards.shard[0].tbe;
   const int64_t global = t->row_offset + row;
 
   for (int64_t c = 0; c < DIM; c++) {
@@ -51,41 +45,24 @@ static void set_row(const Fixture *f, int64_t row, PetscBool changed)
 /* Change a row as an update does. */
 static void change_row(const Fixture *f, int64_t row)
 {
-  TrsRowSave(f->shards.shard[0].tbe.to_save, row);
+  TrsRowSave(f->table.shards.shard[0].tbe.to_save, row);
   set_row(f, row, PETSC_TRUE);
 }
 
 static int64_t rows_here(const Fixture *f)
 {
-  return f->shards.shard[0].tbe.rows;
+  return f->table.shards.shard[0].tbe.rows;
 }
 
 static void set_up(Fixture *f, int64_t buffer_bytes)
 {
-  static char name[] = "t";
-  static char *features[] = {name};
-  const TrsDeviceOps *device;
   TrsStateTensor *others;
 
   memset(f, 0, sizeof(*f));
-  assert_petsc_ok(TrsDeviceFind("cpu", &device));
-  f->config = (TrsTableConfig){
-      .name = name, .num_embeddings = ROWS, .embedding_dim = DIM, .n_features = 1, .features = features};
-  f->tables = (TrsTableConfigs){.n = 1, .table = &f->config};
-  for (int r = 0; r < trs_size(); r++) {
-    const int64_t begin = ROWS * r / trs_size(), end = ROWS * (r + 1) / trs_size();
-
-    f->shard[r] = (TrsShard){.rank = r, .row_offset = begin, .rows = end - begin, .cols = DIM};
-  }
-  f->table = (TrsTablePlan){
-      .name = name, .sharding_type = TRS_SHARDING_ROW_WISE, .n_shards = trs_size(), .shard = f->shard};
-  f->plan = (TrsShardingPlan){.world_size = trs_size(), .n_tables = 1, .table = &f->table};
-  f->args = (TrsSparseOptimizerArgs){.kind = TRS_OPTIM_PARTIAL_ROWWISE_ADAM, .step = 1};
-  f->optimizers = (TrsSparseOptimizers){.n = 1, .args = &f->args};
-  assert_petsc_ok(
-      TrsEmbeddingShardsCreate(device, &f->tables, &f->plan, trs_rank(), &f->optimizers, &f->shards));
-  assert_petsc_ok(TrsSnapshotCreate(&f->shards, buffer_bytes, &f->snapshot));
-  assert_petsc_ok(TrsEmbeddingShardsAddState(&f->shards, &f->state));
+  create_cut_table(&f->table, ROWS, DIM, PETSC_TRUE,
+                   &(TrsSparseOptimizerArgs){.kind = TRS_OPTIM_PARTIAL_ROWWISE_ADAM, .step = 1});
+  assert_petsc_ok(TrsSnapshotCreate(&f->table.shards, buffer_bytes, &f->snapshot));
+  assert_petsc_ok(TrsEmbeddingShardsAddState(&f->table.shards, &f->state));
   assert_petsc_ok(TrsStateAdd(&f->state, "others", TRS_INT32, 1, OTHERS, 1, &others));
   others->replicated = PETSC_TRUE;
   assert_petsc_ok(TrsStateAddPart(others, 0, 0, OTHERS, 1, f->others, 1));
@@ -97,7 +74,7 @@ static void tear_down(Fixture *f)
 {
   assert_petsc_ok(TrsSnapshotDestroy(&f->snapshot));
   assert_petsc_ok(TrsStateFree(&f->state));
-  assert_petsc_ok(TrsEmbeddingShardsDestroy(&f->shards));
+  assert_petsc_ok(TrsEmbeddingShardsDestroy(&f->table.shards));
 }
 
 /* Take a snapshot, and announce all rows of the tensors that this rank writes. */
@@ -120,7 +97,7 @@ static void check_rows(const Fixture *f, const TrsState *state, int k, int64_t f
 {
   static float rows[ROWS * DIM];
   const TrsStateTensor *tensor = &state->tensor[k];
-  const int64_t offset = f->shards.shard[0].tbe.row_offset, cols = tensor->cols;
+  const int64_t offset = f->table.shards.shard[0].tbe.row_offset, cols = tensor->cols;
 
   assert_petsc_ok(tensor->give(tensor->give_context, 0, first, n, rows));
   for (int64_t i = 0; i < n * cols; i++)
@@ -152,7 +129,7 @@ static void test_rows_of_one_step(void **unused)
     before = n - (n + 2) / 3 - (n + 1) / 3;
     for (int64_t r = 2; r < n; r += 3) change_row(&f, r); /* only the last state is needed */
     check_rows(&f, state, 2, 0, n);
-    assert_null(TrsRowsToSaveBits(f.shards.shard[0].tbe.to_save)); /* nothing is needed any more */
+    assert_null(TrsRowsToSaveBits(f.table.shards.shard[0].tbe.to_save)); /* nothing is needed any more */
     assert_petsc_ok(state->tensor[3].give(state->tensor[3].give_context, 0, 0, OTHERS, others));
     for (int i = 0; i < OTHERS; i++) assert_int_equal(others[i], i);
     assert_petsc_ok(TrsSnapshotRelease(f.snapshot, &counts));
@@ -199,7 +176,7 @@ static void test_bounded_memory(void **unused)
   assert_int_equal(pthread_join(thread, NULL), 0);
   assert_petsc_ok(TrsSnapshotRelease(f.snapshot, &counts));
   assert_true(counts.most_bytes > 0 && counts.most_bytes <= buffer_bytes);
-  assert_true(((float *)f.shards.shard[0].tbe.weight)[0] == -1);
+  assert_true(((float *)f.table.shards.shard[0].tbe.weight)[0] == -1);
 
   /* If the file is given up, nobody waits. */
   (void)take(&f);
