@@ -110,11 +110,21 @@ static __device__ __forceinline__ void update_element(const Update &a, float sca
   }
 }
 
-/* The arrays of an optimizer. They must not overlap. */
+/*
+  The arrays of an optimizer. They must not overlap. If operands is not NULL, the new weights are
+  also written there.
+*/
 struct Updated {
   const float *grad;
   float *weight, *state1, *state2;
+  Bf16 *operands;
 };
+
+/* True if four elements at a time are aligned in all arrays. NULL counts as aligned. */
+static bool has_fours(std::initializer_list<const void *> floats, const void *operands)
+{
+  return is_wide(floats, 0) && reinterpret_cast<uintptr_t>(operands) % (4 * sizeof(Bf16)) == 0;
+}
 
 /* Update COLUMNS elements from index i on. All loads precede the first store. */
 template <TrsDenseOptimizerKind kind, int COLUMNS>
@@ -132,11 +142,13 @@ static __device__ __forceinline__ void update_columns(const Update &a, float sca
   if (Has<kind>::STATE1) keep_floats<COLUMNS>(of.state1 + i, s1);
   if (Has<kind>::STATE2) keep_floats<COLUMNS>(of.state2 + i, s2);
   if (Has<kind>::NEW_WEIGHT) keep_floats<COLUMNS>(of.weight + i, w);
+  if (Has<kind>::NEW_WEIGHT && of.operands) keep_numbers<COLUMNS>(of.operands + i, w);
 }
 
 /*
-  Read the gradient once, and read and write the weight and the states once. A thread handles
-  COLUMNS elements at a time. Some threads also handle one of the last n % COLUMNS elements.
+  Read the gradient once, read and write the weight and the states once, and write the operand once.
+  A thread handles COLUMNS elements at a time. Some threads also handle one of the last n % COLUMNS
+  elements.
 */
 template <TrsDenseOptimizerKind kind, int COLUMNS>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS) update_kernel(int64_t n, Update a, Updated of)
@@ -157,8 +169,8 @@ template <TrsDenseOptimizerKind kind>
 static PetscErrorCode launch_update(TrsStream stream, int64_t n, const Update &a, const Updated &of)
 {
   PetscFunctionBegin;
-  /* a state that the optimizer does not have is NULL, and NULL counts as aligned */
-  if (is_wide({of.grad, of.weight, of.state1, of.state2}, 0))
+  /* a state that the optimizer does not have is NULL */
+  if (has_fours({of.grad, of.weight, of.state1, of.state2}, of.operands))
     CU_LAUNCH((update_kernel<kind, 4>), TrsCudaBlocks((n + 3) / 4, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
               TrsCudaStream(stream), n, a, of);
   else
@@ -186,14 +198,13 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
               0.0f,
               0.0f,
               args->max_value > 0.0f ? args->max_value : INFINITY};
+  const Updated of = {grad, weight, state1, state2, static_cast<Bf16 *>(args->operands)};
 
   PetscFunctionBegin;
   if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   set_numbers(TrsUpdateNumbersOf(args), &a);
 #define LAUNCH_UPDATE(KIND, ...) \
-  case TRS_DENSE_##KIND: \
-    PetscCall(launch_update<TRS_DENSE_##KIND>(stream, n, a, {grad, weight, state1, state2})); \
-    break;
+  case TRS_DENSE_##KIND: PetscCall(launch_update<TRS_DENSE_##KIND>(stream, n, a, of)); break;
   switch (args->kind) {
     TRS_DENSE_OPTIMIZERS(LAUNCH_UPDATE)
   }
@@ -248,7 +259,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 /* Update COLUMNS elements from index i on. All loads precede the first store. */
 template <int COLUMNS>
 static __device__ __forceinline__ void lamb_columns(const Lamb &a, float rate, const float *mean,
-                                                    const float *square, float *weight)
+                                                    const float *square, float *weight, Bf16 *operands)
 {
   float m[COLUMNS], s[COLUMNS], w[COLUMNS];
 
@@ -258,16 +269,17 @@ static __device__ __forceinline__ void lamb_columns(const Lamb &a, float rate, c
 #pragma unroll
   for (int j = 0; j < COLUMNS; j++) w[j] -= rate * lamb_direction(a, m[j], s[j], w[j]);
   keep_floats<COLUMNS>(weight, w);
+  if (operands) keep_numbers<COLUMNS>(operands, w);
 }
 
 /*
-  Read both states, and read and write the weight once. Each thread handles the same elements as in
-  update_kernel().
+  Read both states, read and write the weight once, and write the operand once. Each thread handles
+  the same elements as in update_kernel().
 */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     lamb_apply_kernel(int64_t n, Lamb a, const float *mean, const float *square, const double *squares,
-                      float *weight)
+                      float *weight, Bf16 *operands)
 {
   const double ww = squares[0], rr = squares[1];
   const float lr = a.now ? a.now->learning_rate : a.numbers.learning_rate;
@@ -276,10 +288,10 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 
   take_numbers(&a);
   for (int64_t i = COLUMNS * TrsCudaFirst(); i < whole; i += COLUMNS * TrsCudaStep())
-    lamb_columns<COLUMNS>(a, rate, mean + i, square + i, weight + i);
+    lamb_columns<COLUMNS>(a, rate, mean + i, square + i, weight + i, operands ? operands + i : NULL);
   if (COLUMNS > 1)
     for (int64_t i = whole + TrsCudaFirst(); i < n; i += TrsCudaStep())
-      lamb_columns<1>(a, rate, mean + i, square + i, weight + i);
+      lamb_columns<1>(a, rate, mean + i, square + i, weight + i, operands ? operands + i : NULL);
 }
 
 PetscErrorCode TrsLambApplyCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
@@ -287,6 +299,7 @@ PetscErrorCode TrsLambApplyCuda(TrsStream stream, int64_t n, const TrsDenseOptim
 {
   const Lamb a = {args->eps, args->weight_decay, TrsUpdateNumbersOf(args), args->now};
   const int64_t blocks = (n + TRS_SQUARES_A_BLOCK - 1) / TRS_SQUARES_A_BLOCK;
+  Bf16 *const operands = static_cast<Bf16 *>(args->operands);
   unsigned *counter = NULL;
   void *sums = NULL;
 
@@ -297,12 +310,12 @@ PetscErrorCode TrsLambApplyCuda(TrsStream stream, int64_t n, const TrsDenseOptim
   CU_LAUNCH(lamb_squares_kernel, static_cast<unsigned>(blocks), TRS_DENSE_THREADS, 0, TrsCudaStream(stream),
             n, a, exp_avg, exp_avg_sq, weight, static_cast<double *>(sums), counter, squares);
   TrsCheckLaunch();
-  if (is_wide({exp_avg, exp_avg_sq, weight}, 0))
+  if (has_fours({exp_avg, exp_avg_sq, weight}, operands))
     CU_LAUNCH((lamb_apply_kernel<4>), TrsCudaBlocks((n + 3) / 4, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-              TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight);
+              TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight, operands);
   else
     CU_LAUNCH((lamb_apply_kernel<1>), TrsCudaBlocks(n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-              TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight);
+              TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight, operands);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

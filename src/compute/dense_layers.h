@@ -136,6 +136,11 @@ typedef struct {
   float max_value;
   /* if not NULL, its numbers are used instead of learning_rate and step */
   const TrsUpdateNumbers *now;
+  /*
+    If not NULL, the new weights are also written here as bf16, so that products need no conversion.
+    The bits are those of convert().
+  */
+  void *operands;
 } TrsDenseOptimizerArgs;
 
 /* Compute the numbers of an update from its learning rate and step. */
@@ -441,7 +446,7 @@ typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const floa
 /*
   Update n elements by the formulas of torch.optim. state1 and state2 are sum for adagrad; exp_avg
   and exp_avg_sq for adam, adamw and lamb. For lamb only the states are updated; lamb_apply() then
-  changes the weights.
+  changes the weights, and writes args->operands.
 */
 typedef PetscErrorCode TrsDenseUpdateFn(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                         const float *grad, float *weight, float *state1, float *state2);

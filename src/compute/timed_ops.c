@@ -236,8 +236,10 @@ static PetscErrorCode sum_of_squares(TrsStream stream, int64_t n, const float *x
 static PetscErrorCode dense_update(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                    const float *grad, float *weight, float *state1, float *state2)
 {
-  TIMED(dense_update, 4.0 * (double)n * (3.0 + 2.0 * (state1 != NULL) + 2.0 * (state2 != NULL)), 0, stream, n,
-        args, grad, weight, state1, state2);
+  const double states = 2.0 * (state1 != NULL) + 2.0 * (state2 != NULL);
+
+  TIMED(dense_update, (double)n * (4.0 * (3.0 + states) + 2.0 * (args->operands != NULL)), 0, stream, n, args,
+        grad, weight, state1, state2);
 }
 
 const TrsComputeOps *TrsComputeTimed(const TrsComputeOps *ops, const TrsDeviceOps *device)

@@ -40,7 +40,6 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
   const TrsUpdateNumbers now = args->now ? *args->now : TrsUpdateNumbersOf(args);
   TrsDenseOptimizerArgs scaled = *args;
 
-  (void)stream;
   PetscFunctionBegin;
   scaled.learning_rate = now.learning_rate;
   if (args->squares) { /* torch adds 1e-6 to the norm */
@@ -52,6 +51,8 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
   for (int64_t i = 0; i < n; i += TRS_ELEMENTS_A_PART)
     kernels->update(PetscMin(TRS_ELEMENTS_A_PART, n - i), &scaled, now.correction1, now.correction2, grad + i,
                     weight + i, state1 ? state1 + i : NULL, state2 ? state2 + i : NULL);
+  if (args->operands && args->kind != TRS_DENSE_LAMB)
+    PetscCall(TrsConvertCpu(stream, n, TRS_FP32, weight, TRS_BF16, args->operands));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,7 +73,6 @@ PetscErrorCode TrsLambApplyCpu(TrsStream stream, int64_t n, const TrsDenseOptimi
   const float c1 = now.correction1, c2 = now.correction2;
   float rate = now.learning_rate;
 
-  (void)stream;
   PetscFunctionBegin;
   squares[0] = squares[1] = 0.0;
   for (int64_t begin = 0; begin < n; begin += chunk) {
@@ -101,5 +101,6 @@ PetscErrorCode TrsLambApplyCpu(TrsStream stream, int64_t n, const TrsDenseOptimi
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < n; i++)
     weight[i] -= rate * lamb_direction(args, c1, c2, exp_avg[i], exp_avg_sq[i], weight[i]);
+  if (args->operands) PetscCall(TrsConvertCpu(stream, n, TRS_FP32, weight, TRS_BF16, args->operands));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -449,6 +449,11 @@ PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void *TrsDlrmOperands(TrsDlrm dlrm)
+{
+  return dlrm->params.operands;
+}
+
 PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, TrsMatrix *x, const int64_t **columns)
 {
   PetscFunctionBegin;

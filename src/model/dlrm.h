@@ -222,10 +222,18 @@ void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 void TrsDlrmSetNumbers(TrsDlrm dlrm, const TrsBatchNumbers *now);
 
 /*
-  If the operands' type is not fp32, convert the weights to it. Must be called once per batch, on
-  the stream of the next forwards, after every change of the weights. Not collective.
+  If the operands' type is not fp32, convert the weights to it. Must be called on the stream of the
+  next forwards, after every change of the weights that did not write TrsDlrmOperands(). Not
+  collective.
 */
 PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream);
+
+/*
+  Return the weights in the operands' type, in the order of the values of TrsDlrmParameters(). NULL
+  if this type is fp32. A function that changes the weights may write them, instead of
+  TrsDlrmRefresh(). Borrowed.
+*/
+void *TrsDlrmOperands(TrsDlrm dlrm);
 
 /*
   Run the dense arch on n samples, dense [n, num_dense]. The output goes to the first columns of X.

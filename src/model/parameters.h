@@ -32,7 +32,7 @@ typedef struct {
   int64_t n_values;
   /*
     The operands' type. If it is not fp32, `operands` [n_values] has the values in this type,
-    converted by the last Refresh.
+    written by the last Refresh or by the optimizer's step after it.
   */
   TrsDType type;
   void *operands;

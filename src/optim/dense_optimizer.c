@@ -154,9 +154,11 @@ static PetscErrorCode apply_lamb(TrsDenseOptimizer o, TrsStream stream)
   PetscFunctionBegin;
   for (int i = 0; i < o->n_tensors; i++) {
     const int64_t at = o->first[i];
+    TrsDenseOptimizerArgs args = o->args;
 
-    PetscCall(o->compute->lamb_apply(stream, o->first[i + 1] - at, &o->args, o->state[0] + at,
-                                     o->state[1] + at, o->squares, o->values + at));
+    if (args.operands) args.operands = (char *)args.operands + at * TrsDTypeBytes(TRS_BF16);
+    PetscCall(o->compute->lamb_apply(stream, o->first[i + 1] - at, &args, o->state[0] + at, o->state[1] + at,
+                                     o->squares, o->values + at));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -226,6 +228,11 @@ TrsUpdateNumbers TrsDenseOptimizerNumbers(TrsDenseOptimizer optimizer, int64_t s
 void TrsDenseOptimizerSetNumbers(TrsDenseOptimizer optimizer, const TrsUpdateNumbers *now)
 {
   optimizer->args.now = now;
+}
+
+void TrsDenseOptimizerSetOperands(TrsDenseOptimizer optimizer, void *operands)
+{
+  optimizer->args.operands = operands;
 }
 
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,

@@ -65,6 +65,12 @@ TrsUpdateNumbers TrsDenseOptimizerNumbers(TrsDenseOptimizer optimizer, int64_t s
 void TrsDenseOptimizerSetNumbers(TrsDenseOptimizer optimizer, const TrsUpdateNumbers *now);
 
 /*
+  Make steps also write the new weights as bf16 to `operands` [n_values], which is device memory
+  (TrsDenseOptimizerArgs). Borrowed until Destroy. NULL: do not.
+*/
+void TrsDenseOptimizerSetOperands(TrsDenseOptimizer optimizer, void *operands);
+
+/*
   List the n states, with the names that they have in a checkpoint ("sum", "exp_avg", "exp_avg_sq",
   "ema"). Each state has the layout of the values. The model writes the states
   (TrsDlrmAddOptimizerState()). The pointers are borrowed until Destroy.

@@ -58,6 +58,9 @@ struct TrsModelParallelImpl {
   TrsDlrm dlrm;
   TrsPairLoss pair_loss; /* NULL: the model computes its own losses */
   TrsDenseOptimizer dense_optimizer;
+  /* true: the optimizer's last step has written the model's operands, and no weight has changed
+     since then */
+  PetscBool operands_written;
   TrsDenseAllreduce allreduce;
   TrsStepGraphs graphs; /* NULL: every step launches its kernels directly */
   /* the model's predictions, set by the first forward that computes them */

@@ -178,7 +178,7 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
   memset(s->loss.data, 0, (size_t)TrsDlrmTasks(m->dlrm)->n * sizeof(double));
   if (m->placed) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
-  PetscCall(TrsDlrmRefresh(m->dlrm, m->stream));
+  if (!m->operands_written) PetscCall(TrsDlrmRefresh(m->dlrm, m->stream));
   PetscCall(m->dense->forward(m, slot, s->copy.batch, scale, predictions));
   if (predictions) PetscCall(fetch_predictions(m, slot, batch->batch, predictions));
   PetscCall(m->config.device->event_record(s->loss_ready, m->stream));
@@ -287,7 +287,7 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscCall(step_optimizer(m, slot, step + 1 - m->states_from[TRS_STATES_DENSE], factor));
   PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(release_slot(m, slot));
-  m->updated = PETSC_TRUE;
+  m->updated = m->operands_written = PETSC_TRUE;
   m->replicas.differ = (PetscBool)!m->replicas.exact;
   if ((step + 1) % m->replicas.every == 0) PetscCall(TrsModelParallelSynchronise(m));
   PetscCall(TrsStageSwitch(before, NULL));
@@ -425,6 +425,7 @@ PetscErrorCode TrsModelParallelCacheInfo(TrsModelParallel m, int i, TrsRowCacheI
 PetscErrorCode TrsModelParallelSwapAverage(TrsModelParallel m)
 {
   PetscFunctionBegin;
+  m->operands_written = PETSC_FALSE;
   if (m->dense_optimizer) PetscCall(TrsDenseOptimizerSwapAverage(m->dense_optimizer, m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -218,6 +218,7 @@ static PetscErrorCode create_dense_optimizer(TrsModelParallel m, TrsOptions opti
   PetscCall(TrsDenseOptimizerSetTensors(m->dense_optimizer, n, first));
   PetscCall(PetscFree(first));
   PetscCall(TrsDenseOptimizerSetUp(m->dense_optimizer, values, n_values));
+  TrsDenseOptimizerSetOperands(m->dense_optimizer, TrsDlrmOperands(m->dlrm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -70,6 +70,7 @@ void TrsModelParallelStateWasRead(TrsModelParallel m, const TrsState *state)
 {
   PetscBool all = PETSC_TRUE;
 
+  m->operands_written = PETSC_FALSE;
   for (int i = 0; i < state->n; i++)
     if (TrsDenseIsAverage(state->tensor[i].path) && !state->tensor[i].was_read) all = PETSC_FALSE;
   if (m->dense_optimizer && all) TrsDenseOptimizerContinueAverage(m->dense_optimizer);

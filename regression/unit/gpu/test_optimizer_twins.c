@@ -104,8 +104,8 @@ static PetscErrorCode update(const TrsComputeOps *ops, int kind, double max_norm
 {
   static const double sixteen = 16.0;
   const TrsDenseOptimizerArgs args = {
-      (TrsDenseOptimizerKind)kind,       0.1f,     1e-8f, 0.01f, 0.9, 0.999, 0.5f,
-      ops == cpu ? &sixteen : on_device, max_norm, 3,     0.0f,  NULL};
+      (TrsDenseOptimizerKind)kind,       0.1f,     1e-8f, 0.01f, 0.9,  0.999, 0.5f,
+      ops == cpu ? &sixteen : on_device, max_norm, 3,     0.0f,  NULL, NULL};
 
   PetscFunctionBegin;
   PetscCall(ops->dense_update(NULL, n, &args, x[0], x[1], x[2], x[3]));
@@ -144,8 +144,8 @@ static void test_optimizers(void **state)
 static void update_at(int kind, int64_t n, int64_t offset, float *out)
 {
   const int64_t bytes = (n + offset) * (int64_t)sizeof(float);
-  const TrsDenseOptimizerArgs lamb = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,   0.999,
-                                      0.5f,           NULL, 0.0,   3,     0.25f, NULL};
+  const TrsDenseOptimizerArgs lamb = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,  0.999, 0.5f,
+                                      NULL,           0.0,  3,     0.25f, NULL, NULL};
   float *values = calloc((size_t)(n + offset), sizeof(*values)), *x[4], *begin[4];
   void *squares;
 
@@ -186,6 +186,77 @@ static void test_optimizers_aligned(void **state)
     update_at(kind, N, 1, narrow);
     assert_memory_equal(wide, narrow, sizeof(wide));
   }
+}
+
+/*
+  Update n elements and write the weights' operands, at this offset in memory. The bits of the
+  operands are those of the converted weights, and the weights are those of an update without
+  operands. The last weights are NaN and infinite.
+*/
+static void check_operands(int b, int kind, int64_t n, int64_t offset)
+{
+  const TrsDeviceOps *memory = b ? device : trs_device_backends[0];
+  const TrsComputeOps *ops = b ? cuda : cpu;
+  const int64_t bytes = (n + offset) * (int64_t)sizeof(float), half = bytes / 2;
+  TrsDenseOptimizerArgs args = {.kind = (TrsDenseOptimizerKind)kind,
+                                .learning_rate = 0.1f,
+                                .eps = 1e-6f,
+                                .weight_decay = 0.01f,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .grad_scale = 0.5f,
+                                .step = 3};
+  float *values = calloc(4 * (size_t)(n + offset), sizeof(*values)), *found[2], *x[4];
+  uint16_t *operands = calloc((size_t)(n + offset), sizeof(*operands)),
+           *wanted = calloc((size_t)(n + offset), sizeof(*wanted));
+  void *narrow, *converted, *squares;
+
+  assert_petsc_ok(memory->alloc(2 * (int64_t)sizeof(double), &squares));
+  assert_petsc_ok(memory->alloc(half, &narrow));
+  assert_petsc_ok(memory->alloc(half, &converted));
+  for (int way = 0; way < 2; way++) {
+    args.operands = way ? (uint16_t *)narrow + offset : NULL;
+    for (int i = 0; i < 4; i++) {
+      float *of = values + i * (n + offset);
+
+      for (int64_t k = 0; k < n; k++) of[offset + k] = draw((uint64_t)i, (uint64_t)k);
+      for (int64_t k = 0; k < n && i > 1; k++) of[offset + k] = fabsf(of[offset + k]);
+      if (i == 1 && kind != TRS_DENSE_LAMB) of[offset + n - 1] = NAN;
+      if (i == 1 && kind != TRS_DENSE_LAMB) of[offset + n - 2] = -INFINITY;
+      assert_petsc_ok(memory->alloc(bytes, (void **)&x[i]));
+      assert_petsc_ok(memory->copy(x[i], of, bytes, NULL));
+      assert_petsc_ok(memory->stream_synchronize(NULL));
+    }
+    assert_petsc_ok(
+        ops->dense_update(NULL, n, &args, x[0] + offset, x[1] + offset, x[2] + offset, x[3] + offset));
+    if (kind == TRS_DENSE_LAMB)
+      assert_petsc_ok(ops->lamb_apply(NULL, n, &args, x[2] + offset, x[3] + offset, squares, x[1] + offset));
+    assert_petsc_ok(ops->convert(NULL, n, TRS_FP32, x[1] + offset, TRS_BF16, (uint16_t *)converted + offset));
+    found[way] = calloc((size_t)n, sizeof(float));
+    assert_petsc_ok(memory->copy(found[way], x[1] + offset, n * (int64_t)sizeof(float), NULL));
+    assert_petsc_ok(memory->copy(operands, (uint16_t *)narrow + offset, 2 * n, NULL));
+    assert_petsc_ok(memory->copy(wanted, (uint16_t *)converted + offset, 2 * n, NULL));
+    assert_petsc_ok(memory->stream_synchronize(NULL));
+    for (int i = 0; i < 4; i++) assert_petsc_ok(memory->release((void **)&x[i]));
+  }
+  assert_memory_equal(found[0], found[1], (size_t)n * sizeof(float));
+  assert_memory_equal(operands, wanted, 2 * (size_t)n);
+  for (int way = 0; way < 2; way++) free(found[way]);
+  assert_petsc_ok(memory->release(&narrow));
+  assert_petsc_ok(memory->release(&converted));
+  assert_petsc_ok(memory->release(&squares));
+  free(values);
+  free(operands);
+  free(wanted);
+}
+
+static void test_operands(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int b = 0; b < 2; b++)
+    for (int kind = 0; kind < N_DENSE_KINDS; kind++)
+      for (int64_t offset = 0; offset < 5; offset += 2) check_operands(b, kind, 1003, offset);
 }
 
 /* A step's numbers in memory that the kernels read, for either backend. */
@@ -310,8 +381,8 @@ static void test_clamp_and_lamb(void **state)
   if (!cuda) skip();
   assert_petsc_ok(device->alloc(2 * (int64_t)sizeof(double), &squares));
   for (int s = 0; s < 3; s++) {
-    const TrsDenseOptimizerArgs args = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,   0.999,
-                                        0.5f,           NULL, 0.0,   3,     0.25f, NULL};
+    const TrsDenseOptimizerArgs args = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,  0.999, 0.5f,
+                                        NULL,           0.0,  3,     0.25f, NULL, NULL};
     Arguments a = {0};
 
     for (int i = 0; i < 4; i++) add(&a, sizes[s]);
@@ -339,7 +410,7 @@ static void test_zeros_stay(void **state)
   assert_petsc_ok(device->alloc(2 * (int64_t)sizeof(double), &squares));
   for (int kind = 0; kind < N_DENSE_KINDS; kind++) {
     const TrsDenseOptimizerArgs args = {
-        (TrsDenseOptimizerKind)kind, 0.1f, 0.0f, 0.01f, 0.9, 0.999, 1.0f, NULL, 0, 1, 0.0f, NULL};
+        (TrsDenseOptimizerKind)kind, 0.1f, 0.0f, 0.01f, 0.9, 0.999, 1.0f, NULL, 0, 1, 0.0f, NULL, NULL};
 
     for (int i = 0; i < 4; i++) assert_petsc_ok(device->alloc((int64_t)sizeof(zeros), &x[i]));
     assert_petsc_ok(cuda->dense_update(NULL, 64, &args, x[0], x[1], x[2], x[3]));
@@ -354,5 +425,5 @@ static void test_zeros_stay(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_loss), cmocka_unit_test(test_squares),
               cmocka_unit_test(test_optimizers), cmocka_unit_test(test_optimizers_aligned),
-              cmocka_unit_test(test_numbers), cmocka_unit_test(test_clamp_and_lamb),
-              cmocka_unit_test(test_zeros_stay))
+              cmocka_unit_test(test_operands), cmocka_unit_test(test_numbers),
+              cmocka_unit_test(test_clamp_and_lamb), cmocka_unit_test(test_zeros_stay))
