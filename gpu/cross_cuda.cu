@@ -58,6 +58,83 @@ template <class T, class S> struct Crossed {
   }
 };
 
+/* Store h = g * x0 and sum the columns of h. */
+template <class T, class S> struct CrossedAlone {
+  typedef T Type;
+  enum { ROWS = 4, COLUMNS = sizeof(T) / sizeof(float) };
+  struct Loaded {
+    T x0, g;
+  };
+  int64_t n;
+  const S *x0, *g;
+  S *h;
+  __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
+  {
+    const int64_t i = r * n + COLUMNS * c;
+    Loaded of = {};
+
+    load_as(x0 + i, &of.x0);
+    load_as(g + i, &of.g);
+    return of;
+  }
+  __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
+  {
+    const T product = of.g * of.x0;
+
+    keep_as(h + r * n + COLUMNS * c, product);
+    return product;
+  }
+};
+
+/*
+  The same, and store the total: g * (u + bias) of all layers, KEPT of them before this layer, plus
+  g. The order of additions is that of Crossed.
+*/
+template <class T, class S, int KEPT> struct CrossedTotal {
+  typedef T Type;
+  enum { ROWS = 2, COLUMNS = sizeof(T) / sizeof(float) };
+  struct Layer {
+    T g, u, bias;
+  };
+  struct Loaded {
+    T x0;
+    Layer layer[KEPT + 1];
+  };
+  int64_t n;
+  const S *x0;
+  struct {
+    const S *g, *u;
+    const float *bias;
+  } layer[KEPT + 1]; /* this layer is the last one */
+  S *h, *total;
+  __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
+  {
+    const int64_t i = r * n + COLUMNS * c;
+    Loaded of = {};
+
+    load_as(x0 + i, &of.x0);
+#pragma unroll
+    for (int k = 0; k <= KEPT; k++) {
+      load_as(layer[k].g + i, &of.layer[k].g);
+      load_as(layer[k].u + i, &of.layer[k].u);
+      load_as(layer[k].bias + COLUMNS * c, &of.layer[k].bias);
+    }
+    return of;
+  }
+  __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
+  {
+    const int64_t i = r * n + COLUMNS * c;
+    const T g = of.layer[KEPT].g, product = g * of.x0;
+    T sum = of.layer[0].g * (of.layer[0].u + of.layer[0].bias);
+
+#pragma unroll
+    for (int k = 1; k <= KEPT; k++) sum = sum + of.layer[k].g * (of.layer[k].u + of.layer[k].bias);
+    keep_as(total + i, sum + g);
+    keep_as(h + i, product);
+    return product;
+  }
+};
+
 /*
   Compute g * s, where s is a number of the row, plus dx0 unless this call is the first, plus g if
   this call is the last. Store the sum in total, or in dx0 if total is NULL. Sum the columns of g.
@@ -187,12 +264,78 @@ static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t n, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Reads g and x0, and writes h. */
+template <class T>
+static PetscErrorCode cross_alone(TrsStream stream, int64_t rows, int64_t n, const TrsCrossBackward *layer)
+{
+  const CrossedAlone<T, Bf16> visit = {n, static_cast<const Bf16 *>(layer->x0),
+                                       static_cast<const Bf16 *>(layer->g), static_cast<Bf16 *>(layer->h)};
+
+  PetscFunctionBegin;
+  PetscCall(visit_and_sum(stream, rows, n / visit.COLUMNS, visit, layer->grad_bias));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Reads x0, and g and u of all layers. Writes h and the total. */
+template <class T, int KEPT>
+static PetscErrorCode cross_total(TrsStream stream, int64_t rows, int64_t n, const TrsCrossBackward *layer)
+{
+  CrossedTotal<T, Bf16, KEPT> visit = {n, static_cast<const Bf16 *>(layer->x0), {}, NULL, NULL};
+
+  PetscFunctionBegin;
+  for (int k = 0; k < KEPT; k++)
+    visit.layer[k] = {static_cast<const Bf16 *>(layer->kept[k].g),
+                      static_cast<const Bf16 *>(layer->kept[k].u), layer->kept[k].bias};
+  visit.layer[KEPT] = {static_cast<const Bf16 *>(layer->g), static_cast<const Bf16 *>(layer->u), layer->bias};
+  visit.h = static_cast<Bf16 *>(layer->h);
+  visit.total = static_cast<Bf16 *>(layer->total);
+  PetscCall(visit_and_sum(stream, rows, n / visit.COLUMNS, visit, layer->grad_bias));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  A backward whose LAST call computes the parts of all layers. T is float4 if all arrays are wide.
+*/
+template <class T>
+static PetscErrorCode cross_kept(TrsStream stream, int64_t rows, int64_t n, int place,
+                                 const TrsCrossBackward *layer)
+{
+  PetscFunctionBegin;
+  if (place & TRS_CROSS_KEPT)
+    PetscCall(cross_alone<T>(stream, rows, n, layer));
+  else if (layer->n_kept == 1)
+    PetscCall((cross_total<T, 1>(stream, rows, n, layer)));
+  else if (layer->n_kept == 2)
+    PetscCall((cross_total<T, 2>(stream, rows, n, layer)));
+  else
+    PetscCall((cross_total<T, TRS_CROSS_MOST_KEPT>(stream, rows, n, layer)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static bool is_wide_cross(int64_t n, int place, const TrsCrossBackward *layer)
+{
+  bool wide = is_wide({layer->x0, layer->g, layer->h, layer->grad_bias}, n);
+
+  if (place & TRS_CROSS_KEPT) return wide;
+  for (int k = 0; k < layer->n_kept; k++)
+    wide = wide && is_wide({layer->kept[k].g, layer->kept[k].u, layer->kept[k].bias}, n);
+  return wide && is_wide({layer->u, layer->bias, layer->total}, n);
+}
+
 /* Reads g, x0, u and, except in the first call, dx0. Writes dx0 and h. */
 PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
                                     const TrsCrossBackward *layer)
 {
+  const bool kept = place & TRS_CROSS_KEPT || layer->n_kept > 0;
+
   PetscFunctionBegin;
-  if (layer->type == TRS_BF16)
+  PetscCheck(!kept || (layer->type == TRS_BF16 && layer->n_kept <= TRS_CROSS_MOST_KEPT), PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "%d kept layers of %s", layer->n_kept, TrsDTypeName(layer->type));
+  if (kept && is_wide_cross(n, place, layer))
+    PetscCall(cross_kept<float4>(stream, batch, n, place, layer));
+  else if (kept)
+    PetscCall(cross_kept<float>(stream, batch, n, place, layer));
+  else if (layer->type == TRS_BF16)
     PetscCall(cross_backward<Bf16>(stream, batch, n, place, layer));
   else
     PetscCall(cross_backward<float>(stream, batch, n, place, layer));
@@ -282,8 +425,8 @@ PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64
 }
 
 /*
-  dx0, or g used in its place, already holds the total. The matrix product adds it while it writes
-  dx.
+  dx0, or g if dx is bf16, already holds all that is added. The matrix product adds it while it
+  writes dx.
 */
 PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                  TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)

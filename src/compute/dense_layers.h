@@ -97,8 +97,12 @@ typedef struct {
   const TrsBatchNumbers *now; /* if not NULL, step and first are read here instead of above */
 } TrsDropout;
 
-/* Bits that tell whether a cross layer is the first or last one for which a backward is done. */
-enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
+/*
+  Bits of a cross layer's backward. FIRST and LAST: the layer is the first or last one for which a
+  backward is done. KEPT: the LAST call computes this layer's part of dx0 from kept arrays.
+*/
+enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2, TRS_CROSS_KEPT = 4 };
+enum { TRS_CROSS_MOST_KEPT = 3 };
 
 /*
   Arrays of a cross layer's backward. All are dense [B, n], except bias and grad_bias, which are
@@ -117,6 +121,16 @@ typedef struct {
     instead of dx0. It may be g. If it is NULL, the sum is written to dx0.
   */
   void *total;
+  /*
+    Used only in a LAST call with `total`: the layers of the KEPT calls before it, in the order of
+    these calls. Their parts of dx0 are computed here, in the order and with the bits of other
+    calls, and dx0 is not used. So g and u of these layers must be kept unchanged until this call.
+  */
+  int n_kept; /* at most TRS_CROSS_MOST_KEPT; 0: dx0 has the parts of the other layers */
+  struct {
+    const void *g, *u; /* of `type` */
+    const float *bias;
+  } kept[TRS_CROSS_MOST_KEPT];
 } TrsCrossBackward;
 
 typedef struct {
@@ -315,7 +329,8 @@ typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_
 /*
   Do the backward of cross_forward: h = g * x0; grad_bias [n] is the sum of h over the samples. g *
   (u + bias) is added to dx0; the FIRST call of a backward overwrites dx0 instead. The LAST call may
-  also add g, for cross_input; see layer->total.
+  also add g, for cross_input; see layer->total. A KEPT call, which needs the operands' type, does
+  not use u, bias and dx0.
 */
 typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
                                           const TrsCrossBackward *layer);
@@ -323,7 +338,8 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
 /*
   Compute the gradient of the first cross layer's input: dx [batch, n] = g + dx0 + q V, with q
   [batch, rank] and V [rank, n]. Must follow the LAST cross_backward. g may be overwritten. If dx
-  has the operands' type, g must be the `total` that cross_backward wrote.
+  has the operands' type, dx = g + q V, and g stays unchanged: for the first layer g must be the
+  `total` that cross_backward wrote, and after a KEPT call dx is the gradient of this layer's input.
 */
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                        TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx);

@@ -212,14 +212,20 @@ static PetscErrorCode cross_forward(TrsStream stream, int64_t batch, int64_t n, 
         x, y);
 }
 
-/* x0, u and g are read and h is written; dx0, in fp32, is written first and later added to. */
+/*
+  x0, u and g are read and h is written; dx0, in fp32, is written first and later added to. With
+  kept layers, the last call also reads their u and g, and the other calls do not read u.
+*/
 static PetscErrorCode cross_backward(TrsStream stream, int64_t batch, int64_t n, int place,
                                      const TrsCrossBackward *layer)
 {
-  const double read = place & TRS_CROSS_FIRST ? 0 : 4, written = layer->total ? size_of(layer->type) : 4;
+  const double size = size_of(layer->type), read = place & TRS_CROSS_FIRST ? 0 : 4,
+               written = layer->total ? size : 4;
+  const double bytes = place & TRS_CROSS_KEPT ? 3 * size
+                       : layer->n_kept        ? (5 + 2 * layer->n_kept) * size
+                                              : 4 * size + read + written;
 
-  TIMED(cross_backward, (double)batch * (double)n * (4 * size_of(layer->type) + read + written), 0, stream,
-        batch, n, place, layer);
+  TIMED(cross_backward, (double)batch * (double)n * bytes, 0, stream, batch, n, place, layer);
 }
 
 static PetscErrorCode bce(TrsStream stream, const TrsLossArgs *args)

@@ -56,6 +56,8 @@ static PetscErrorCode declare(TrsInteraction *interaction)
 
   PetscFunctionBegin;
   net->R = net->kind->square ? N : net->K * net->r;
+  net->keeps = (PetscBool)(interaction->x.type != TRS_FP32 && !net->kind->vector && !net->kind->mixes &&
+                           net->n_layers > 1 && net->n_layers <= TRS_CROSS_MOST_KEPT + 1);
   PetscCall(PetscCalloc1((size_t)net->n_layers, &net->layer));
   for (int l = net->n_layers - 1; l >= 0; l--) {
     PetscCall(net->kind->declare(interaction, &net->layer[l], l));
@@ -86,7 +88,9 @@ static int64_t place(const TrsInteraction *interaction, TrsCrossNet *net, int64_
     layer->v = kind->forward ? TrsTakeMatrix(memory, &used, B, net->R, type) : layer->u;
   }
   if (!interaction->context->params->forward_only) {
-    net->dx0 = TrsTakeFloats(memory, &used, B * N);
+    if (!net->keeps) net->dx0 = TrsTakeFloats(memory, &used, B * N);
+    for (int l = 0; net->keeps && l + 1 < net->n_layers; l++)
+      net->layer[l].g = TrsTakeMatrix(memory, &used, B, N, type);
     net->h = TrsTakeMatrix(memory, &used, B, u_columns, u_type);
     net->dv = kind->forward ? TrsTakeMatrix(memory, &used, B, net->R, type) : net->h;
   }
@@ -151,9 +155,44 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 }
 
 /*
+  The gradient of x_{l+1}, the output of layer l. It is one array for all layers, unless they are
+  kept.
+*/
+static TrsMatrix gradient_of(const TrsInteraction *interaction, const TrsCrossNet *net, int l)
+{
+  return net->keeps && l + 1 < net->n_layers ? net->layer[l].g
+                                             : TrsInteractionMatrix(interaction, interaction->dout);
+}
+
+/* The arrays for the backward of layer l, and its place in the backward. */
+static TrsCrossBackward cross_of(const TrsInteraction *interaction, const TrsCrossNet *net, int l, int *place)
+{
+  const TrsCrossLayer *layer = &net->layer[l];
+  TrsCrossBackward cross = TrsInteractionCross(interaction, (PetscBool)(l == 0), net->x0, layer->u.data,
+                                               layer->bias, net->dx0, net->h.data);
+
+  *place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
+  if (!net->keeps) return cross;
+  cross.g = gradient_of(interaction, net, l).data;
+  if (l > 0) {
+    *place |= TRS_CROSS_KEPT;
+    return cross;
+  }
+  cross.total = gradient_of(interaction, net, 0).data;
+  for (int k = net->n_layers - 1; k > 0; k--) {
+    const int i = cross.n_kept++;
+
+    cross.kept[i].g = gradient_of(interaction, net, k).data;
+    cross.kept[i].u = net->layer[k].u.data;
+    cross.kept[i].bias = interaction->context->params->param[net->layer[k].bias].value;
+  }
+  return cross;
+}
+
+/*
   With g = dout, each layer computes dx0 += g * (u + b), h = g * x0, db = sum h, dv from h, dV =
   dv^T x_l and g += dv V. At the end dx = g + dx0. For dcn_vector, dx0 += g u, h = g . x0 and db =
-  sum g.
+  sum g. If the layers' gradients are kept, the first layer computes the parts of dx0.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
@@ -161,27 +200,28 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   const TrsComputeOps *compute = interaction->context->compute;
   TrsParameters *params = interaction->context->params;
   const int64_t N = interaction->N, R = net->R;
-  const TrsMatrix g = TrsInteractionMatrix(interaction, interaction->dout), dv = net->dv;
+  const TrsMatrix dv = net->dv;
 
   PetscFunctionBegin;
   for (int l = net->n_layers - 1; l >= 0; l--) {
     const TrsCrossLayer *layer = &net->layer[l];
     const TrsMatrix V = rows_of_v(interaction, layer), dV = TrsFloats(params->param[layer->V].grad, N);
-    const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward cross = TrsInteractionCross(interaction, (PetscBool)(l == 0), net->x0,
-                                                       layer->u.data, layer->bias, net->dx0, net->h.data);
+    const TrsMatrix g = gradient_of(interaction, net, l);
+    int place;
+    const TrsCrossBackward cross = cross_of(interaction, net, l, &place);
 
     PetscCall((net->kind->vector ? compute->vector_cross_backward : compute->cross_backward)(stream, n, N,
                                                                                              place, &cross));
     if (net->kind->backward) PetscCall(net->kind->backward(interaction, stream, n, layer));
     PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
                                (TrsMatrixProduct){.m = R, .n = N, .k = n, .a = dv, .b = layer->x, .c = dV}));
-    if (l > 0)
+    if (l > 0 && !net->keeps)
       PetscCall(TrsLayerMultiply(
           interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
           (TrsMatrixProduct){.m = n, .n = N, .k = R, .a = dv, .b = V, .beta = 1.0F, .c = g}));
     else
-      PetscCall(compute->cross_input(stream, n, N, R, dv, V, g, net->dx0, interaction->dx));
+      PetscCall(compute->cross_input(stream, n, N, R, dv, V, g, net->dx0,
+                                     l > 0 ? gradient_of(interaction, net, l - 1) : interaction->dx));
     PetscCall(TrsParametersReady(params, layer->bias));
   }
   if (net->K > 1) PetscCall(TrsParametersReady(params, net->gate));

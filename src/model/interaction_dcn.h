@@ -23,6 +23,8 @@ typedef struct {
   TrsMatrix u; /* [max_batch, N], for dcn_vector [max_batch, 1]; may be the same array as v */
   TrsMatrix q; /* dcn_mixture: relu(C v) for all experts [max_batch, K r] */
   float *gate; /* dcn_mixture: g [max_batch, K] */
+  /* the gradient of x_{l+1} [max_batch, N], if it is kept and not the output's gradient */
+  TrsMatrix g;
 } TrsCrossLayer;
 
 typedef struct {
@@ -33,8 +35,13 @@ typedef struct {
   TrsCrossLayer *layer; /* [n_layers] */
   float *memory;        /* memory of all following arrays and of the layers' arrays */
   TrsMatrix x0;         /* X, or its copy in the output's type [max_batch, N] */
-  float *dx0;           /* [max_batch, N] */
-  TrsMatrix h, dv;      /* gradients of a layer's u and v, with the sizes of u and v */
+  /*
+    true: the gradients of all x_l are kept, and the first layer adds up dx0 from them. It needs
+    fewer bytes than dx0 in memory, which each layer reads and writes as floats.
+  */
+  PetscBool keeps;
+  float *dx0;      /* [max_batch, N]; NULL if `keeps` is set */
+  TrsMatrix h, dv; /* gradients of a layer's u and v, with the sizes of u and v */
   /* The outputs U_k q_k of one layer's experts and their gradients [max_batch, K N]. With one
      expert they are u and h. */
   TrsMatrix experts, dexperts;

@@ -452,7 +452,7 @@ static void test_cross(void **state)
         *y = numbers(B * N, 24);
   float *g = numbers(B * N, 25), *dx0 = numbers(B * N, 26), *before = numbers(B * N, 26),
         *h = numbers(B * N, 27), *db = numbers(N, 28);
-  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db, TRS_FP32, NULL};
+  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db, TRS_FP32, .total = NULL};
 
   (void)state;
   assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, TRS_FP32, x0, u, bias, x, y));

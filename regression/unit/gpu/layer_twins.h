@@ -7,7 +7,7 @@
 static inline PetscErrorCode cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
                                             float *const *x)
 {
-  const TrsCrossBackward layer = {x[0], x[1], x[2], x[3], x[4], x[5], x[6], TRS_FP32, NULL};
+  const TrsCrossBackward layer = {x[0], x[1], x[2], x[3], x[4], x[5], x[6], TRS_FP32, .total = NULL};
 
   PetscFunctionBegin;
   PetscCall(ops->cross_backward(NULL, B, n, place, &layer));
@@ -17,7 +17,7 @@ static inline PetscErrorCode cross_backward(const TrsComputeOps *ops, int64_t B,
 static inline PetscErrorCode vector_cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
                                                    float *const *x)
 {
-  const TrsCrossBackward layer = {x[0], x[1], NULL, x[2], x[3], x[4], x[5], TRS_FP32, NULL};
+  const TrsCrossBackward layer = {x[0], x[1], NULL, x[2], x[3], x[4], x[5], TRS_FP32, .total = NULL};
 
   PetscFunctionBegin;
   PetscCall(ops->vector_cross_backward(NULL, B, n, place, &layer));

@@ -395,9 +395,9 @@ static void check_cross_total(int64_t B, int64_t n, int64_t rank, int layers)
                     g = matrix_on(backend, host[G], on[G], type, n),
                     dx = matrix_on(backend, host[DX], on[DX], type, n);
     const TrsCrossBackward layer = {
-        backend ? on[X0] : host[X0],   backend ? on[U] : host[U], backend ? on[BIAS] : host[BIAS],   g.data,
-        backend ? on[DX0] : host[DX0], backend ? on[H] : host[H], backend ? on[DBIAS] : host[DBIAS], type,
-        backend ? g.data : NULL};
+        backend ? on[X0] : host[X0],     backend ? on[U] : host[U], backend ? on[BIAS] : host[BIAS],   g.data,
+        backend ? on[DX0] : host[DX0],   backend ? on[H] : host[H], backend ? on[DBIAS] : host[DBIAS], type,
+        .total = backend ? g.data : NULL};
 
     assert_petsc_ok(ops->cross_backward(
         NULL, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST, &layer));
@@ -411,6 +411,93 @@ static void check_cross_total(int64_t B, int64_t n, int64_t rank, int layers)
     free(host[i]);
   }
   free(kept);
+}
+
+/*
+  The backward of a cross network of some layers, in bf16. If the gradients of all layers are kept,
+  and the last call adds up their parts of dx0, all results have the same bits as if each layer adds
+  its part to dx0. Arrays may be aligned to one number only.
+*/
+static void check_cross_kept(int64_t B, int64_t n, int layers, int64_t offset)
+{
+  enum { MOST = TRS_CROSS_MOST_KEPT + 1, TOTAL = 0, H0, DBIAS0 = H0 + MOST, RESULTS = DBIAS0 + MOST };
+  const int64_t size = B * n + offset;
+  void *x0, *u[MOST], *g[MOST], *bias[MOST], *dx0, *total, *h, *dbias;
+  char *found[2][RESULTS];
+
+  free(held_numbers(100, size, PETSC_TRUE, &x0));
+  for (int l = 0; l < layers; l++) {
+    free(held_numbers((uint64_t)l, size, PETSC_TRUE, &u[l]));
+    free(held_numbers(10 + (uint64_t)l, size, PETSC_TRUE, &g[l]));
+    free(held_numbers(20 + (uint64_t)l, n, PETSC_FALSE, &bias[l]));
+  }
+  assert_petsc_ok(device->alloc(4 * size, &dx0));
+  assert_petsc_ok(device->alloc(2 * size, &total));
+  assert_petsc_ok(device->alloc(2 * size, &h));
+  assert_petsc_ok(device->alloc(4 * n, &dbias));
+  for (int kept = 0; kept < 2; kept++) {
+    for (int l = layers - 1; l >= 0; l--) {
+      TrsCrossBackward layer = {.x0 = (uint16_t *)x0 + offset,
+                                .u = (uint16_t *)u[l] + offset,
+                                .bias = bias[l],
+                                .g = (uint16_t *)g[l] + offset,
+                                .dx0 = dx0,
+                                .h = (uint16_t *)h + offset,
+                                .grad_bias = dbias,
+                                .type = TRS_BF16,
+                                .total = l ? NULL : (uint16_t *)total + offset};
+      int place = (l == layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
+
+      if (kept && l > 0) {
+        place |= TRS_CROSS_KEPT;
+        layer.u = NULL;
+        layer.bias = NULL;
+      }
+      if (kept) layer.dx0 = NULL;
+      for (int k = layers - 1; kept && l == 0 && k > 0; k--) {
+        layer.kept[layer.n_kept].g = (uint16_t *)g[k] + offset;
+        layer.kept[layer.n_kept].u = (uint16_t *)u[k] + offset;
+        layer.kept[layer.n_kept++].bias = bias[k];
+      }
+      assert_petsc_ok(cuda->cross_backward(NULL, B, n, place, &layer));
+      found[kept][H0 + l] = bytes_on_device(layer.h, 2 * B * n);
+      found[kept][DBIAS0 + l] = bytes_on_device(dbias, 4 * n);
+    }
+    found[kept][TOTAL] = bytes_on_device((uint16_t *)total + offset, 2 * B * n);
+  }
+  for (int l = 0; l < layers; l++) {
+    assert_memory_equal(found[1][H0 + l], found[0][H0 + l], (size_t)(2 * B * n));
+    assert_memory_equal(found[1][DBIAS0 + l], found[0][DBIAS0 + l], (size_t)(4 * n));
+  }
+  assert_memory_equal(found[1][TOTAL], found[0][TOTAL], (size_t)(2 * B * n));
+  for (int kept = 0; kept < 2; kept++) {
+    for (int l = 0; l < layers; l++) {
+      free(found[kept][H0 + l]);
+      free(found[kept][DBIAS0 + l]);
+    }
+    free(found[kept][TOTAL]);
+  }
+  for (int l = 0; l < layers; l++) {
+    assert_petsc_ok(device->release(&u[l]));
+    assert_petsc_ok(device->release(&g[l]));
+    assert_petsc_ok(device->release(&bias[l]));
+  }
+  assert_petsc_ok(device->release(&x0));
+  assert_petsc_ok(device->release(&dx0));
+  assert_petsc_ok(device->release(&total));
+  assert_petsc_ok(device->release(&h));
+  assert_petsc_ok(device->release(&dbias));
+}
+
+static void test_cross_kept(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int layers = 2; layers <= TRS_CROSS_MOST_KEPT + 1; layers++) {
+    check_cross_kept(130, 132, layers, 0);
+    check_cross_kept(7, 64, layers, 1);
+    check_cross_kept(9, 45, layers, 0);
+  }
 }
 
 static void test_cross_to_bf16(void **state)
@@ -458,10 +545,11 @@ static void test_interactions_of_bf16(void **state)
     assert_petsc_ok(
         cpu->cross_forward(NULL, B, n, TRS_FP32, host[X0], host[U], host[BIAS], host[X], host[Y]));
     assert_petsc_ok(cuda->cross_forward(NULL, B, n, TRS_BF16, on[X0], on[U], on[BIAS], on[X], on[Y]));
-    layer = (TrsCrossBackward){host[X0], host[U],     host[BIAS], host[G], host[DX0],
-                               host[H],  host[DBIAS], TRS_FP32,   NULL};
+    layer = (TrsCrossBackward){host[X0], host[U],     host[BIAS], host[G],      host[DX0],
+                               host[H],  host[DBIAS], TRS_FP32,   .total = NULL};
     assert_petsc_ok(cpu->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
-    layer = (TrsCrossBackward){on[X0], on[U], on[BIAS], on[G], on[DX0], on[H], on[DBIAS], TRS_BF16, NULL};
+    layer = (TrsCrossBackward){on[X0], on[U],     on[BIAS], on[G],        on[DX0],
+                               on[H],  on[DBIAS], TRS_BF16, .total = NULL};
     assert_petsc_ok(cuda->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
     assert_near_on_device(on[Y], TRS_BF16, host[Y], B * n, 0x1p-8);
     assert_near_on_device(on[H], TRS_BF16, host[H], B * n, 0x1p-8);
@@ -567,7 +655,7 @@ static void check_vector_cross_of_bf16(int64_t B, int64_t n, int place)
     TrsCrossBackward layer;
 
     take_arrays(ALL, host, on, backend, v);
-    layer = (TrsCrossBackward){v[X0], v[S], NULL, v[G], v[DX0], v[H], v[DBIAS], type, NULL};
+    layer = (TrsCrossBackward){v[X0], v[S], NULL, v[G], v[DX0], v[H], v[DBIAS], type, .total = NULL};
     assert_petsc_ok(ops->vector_cross_forward(NULL, B, n, type, v[X0], v[S], v[BIAS], v[X], v[Y]));
     assert_petsc_ok(ops->vector_cross_backward(NULL, B, n, place, &layer));
   }
@@ -696,5 +784,6 @@ static void test_conversions(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_linear_of_bf16),
               cmocka_unit_test(test_fused), cmocka_unit_test(test_no_samples),
               cmocka_unit_test(test_dot_of_bf16), cmocka_unit_test(test_cross_to_bf16),
-              cmocka_unit_test(test_interactions_of_bf16), cmocka_unit_test(test_more_of_bf16),
-              cmocka_unit_test(test_matrices), cmocka_unit_test(test_conversions))
+              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_interactions_of_bf16),
+              cmocka_unit_test(test_more_of_bf16), cmocka_unit_test(test_matrices),
+              cmocka_unit_test(test_conversions))
