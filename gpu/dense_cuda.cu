@@ -9,6 +9,7 @@
 #include "gpu/device/device_cuda.h"
 #include "gpu/elements_cuda.h"
 #include "gpu/gemm/gemm_cuda.h"
+#include "gpu/one_unit_cuda.h"
 
 /* --- column sums --- */
 
@@ -150,6 +151,10 @@ PetscErrorCode TrsLinearForwardCuda(TrsStream stream, const TrsLinear *l)
                         NULL};
 
   PetscFunctionBegin;
+  if (TrsUnitTakes(l)) {
+    PetscCall(TrsUnitForwardCuda(stream, l));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (l->masks) product.mask = l->masks->y;
   PetscCall(masked_product(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -197,7 +202,8 @@ PetscErrorCode TrsColumnSumsCuda(TrsStream stream, int64_t rows, int64_t cols, c
 /*
   If dy must be masked, one pass over dy masks it and sums the bias gradient. If not, the matrix
   product for the weight gradient also sums dy. There is one exception: if dy is float and products
-  round it to bf16, the product would sum rounded numbers, so the pass over dy remains.
+  round it to bf16, the product would sum rounded numbers, so the pass over dy remains. A layer of
+  one unit has a kernel of its own.
 */
 PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, const TrsLinear *l,
                                      const TrsLinearGradients *gradients)
@@ -217,9 +223,11 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, const TrsLinear *l,
                          NULL,
                          TRS_ACTIVATION_NONE,
                          NULL};
-  bool summed = false;
+  bool summed = false, done = false;
 
   PetscFunctionBegin;
+  if (TrsUnitTakes(l)) PetscCall(TrsUnitBackwardCuda(stream, l, gradients, &done));
+  if (done) PetscFunctionReturn(PETSC_SUCCESS);
   if (relu) PetscCall(mask_and_sum(stream, batch, out, &l->y, &dy, grad_bias));
   if (sums) to_weight.sums = grad_bias;
   PetscCall(TrsProductCuda(stream, &to_weight, sums ? &summed : NULL));

@@ -592,7 +592,8 @@ def launches_of(binary, folder, ranks, words):
 
 def test_cuda_expected(binary, folder):
     """The launches, products, copies and bytes of a step are as listed for users of `run gpu` in
-    tools/gpu_expected.txt."""
+    tools/gpu_expected.txt. In bf16, all products read and write rows of whole 16-byte units, the
+    first layer's and the logit's, too."""
     top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     told = [line for line in open(os.path.join(top, "tools", "gpu_expected.txt")) if line.startswith("step|")]
     write_dataset(os.path.join(folder, "train.h5"), 192, features={f"cat_{i}": 100 for i in range(26)}, num_dense=13)
@@ -601,8 +602,10 @@ def test_cuda_expected(binary, folder):
             del h["sparse"][name]
             h["sparse"][name] = values
     made = []
-    for name, more in (("DLRM", ""), ("DCN", "-interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512")):
+    dcn = "-interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512"
+    for name, more in (("DLRM", ""), ("DCN", dcn), ("DLRM bf16", "-dense_precision bf16"), ("DCN bf16", f"{dcn} -dense_precision bf16")):
         step = {batch: step_counts(binary, folder, batch, more) for batch in (32, 64)}
+        check((step[32]["odd"] == 0) == ("bf16" in name), f"{name}: {step[32]['odd']:.0f} products a step with memory on less than 16 bytes")
         growth = (step[64]["bytes"] - step[32]["bytes"]) / 32
         made.append(f"step|{name}|{step[32]['launches']:.0f}|{step[32]['products']:.0f}|{step[32]['copies']:.0f}|{step[32]['bytes'] - 32 * growth:.0f}|{growth:.0f}\n")
     check(made == told, f"tools/gpu_expected.txt has\n{''.join(told)}it should have\n{''.join(made)}")
@@ -615,9 +618,9 @@ def step_counts(binary, folder, batch, more):
     counts = []
     for steps in (3, 5):
         text = run(binary, 1, f"{words} -steps {steps}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
-        counts.append([count(text, what)[0] for what in ("launches", "products", "copies", "bytes copied", "bytes of products")])
-    launches, products, copies, copied, moved = ((long - short) / 2 for short, long in zip(*counts))
-    return {"launches": launches, "products": products, "copies": copies, "bytes": copied + moved}
+        counts.append([count(text, what)[0] for what in ("launches", "products", "copies", "bytes copied", "bytes of products", "odd ones")])
+    launches, products, copies, copied, moved, odd = ((long - short) / 2 for short, long in zip(*counts))
+    return {"launches": launches, "products": products, "copies": copies, "bytes": copied + moved, "odd": odd}
 
 
 STREAMS = {"compute stream": {"lookup", "output_dist", "dense forward", "dense backward", "embedding backward", "optimizer"},

@@ -391,6 +391,11 @@ typedef struct {
   float *dz;                  /* [batch, classes] gradients; may be NULL */
   float *p;                   /* [batch, classes] predictions; may be NULL */
   int64_t p_stride;           /* floats from row to row of p */
+  /*
+    If not NULL, z is first computed by this linear layer, whose y is z. The layer has one unit and
+    no activation. A device may do both in one kernel.
+  */
+  const TrsLinear *layer;
 } TrsLossArgs;
 typedef PetscErrorCode TrsLossFn(TrsStream stream, const TrsLossArgs *args);
 

@@ -230,8 +230,11 @@ static PetscErrorCode cross_backward(TrsStream stream, int64_t batch, int64_t n,
 
 static PetscErrorCode bce(TrsStream stream, const TrsLossArgs *args)
 {
-  TIMED(bce, 4.0 * (double)args->batch * (2.0 + (args->dz != NULL) + (args->p != NULL) + (args->w != NULL)),
-        0, stream, args);
+  const double numbers = 2.0 + (args->dz != NULL) + (args->p != NULL) + (args->w != NULL);
+  const double in = args->layer ? (double)args->layer->in : 0,
+               x_bytes = args->layer ? in * size_of(args->layer->x.type) : 0;
+
+  TIMED(bce, (double)args->batch * (4.0 * numbers + x_bytes), 2 * (double)args->batch * in, stream, args);
 }
 
 static PetscErrorCode sum_of_squares(TrsStream stream, int64_t n, const float *x, double *sum)

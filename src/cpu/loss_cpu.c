@@ -32,24 +32,24 @@ static inline __attribute__((always_inline)) void run(const TrsLossArgs *a, TrsL
 
 PetscErrorCode TrsBceCpu(TrsStream stream, const TrsLossArgs *args)
 {
-  (void)stream;
   PetscFunctionBegin;
+  if (args->layer) PetscCall(TrsLinearForwardCpu(stream, args->layer));
   run(args, TrsBceSample);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsMseCpu(TrsStream stream, const TrsLossArgs *args)
 {
-  (void)stream;
   PetscFunctionBegin;
+  if (args->layer) PetscCall(TrsLinearForwardCpu(stream, args->layer));
   run(args, TrsMseSample);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsHuberCpu(TrsStream stream, const TrsLossArgs *args)
 {
-  (void)stream;
   PetscFunctionBegin;
+  if (args->layer) PetscCall(TrsLinearForwardCpu(stream, args->layer));
   run(args, TrsHuberSample);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

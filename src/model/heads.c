@@ -325,9 +325,12 @@ static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute a task's loss and its logits' gradient, or only its predictions. */
+/*
+  Compute a task's loss and its logits' gradient, or only its predictions. `last` may be the layer
+  that computes the logits; NULL: they are computed.
+*/
 static PetscErrorCode run_loss(const TrsHeads *heads, TrsStream stream, int64_t n, int t, const float *labels,
-                               const float *weights, float scale, PetscBool predict)
+                               const float *weights, float scale, PetscBool predict, const TrsLinear *last)
 {
 #define LOSS_OF(KIND, word, labels) compute->word,
   const TrsComputeOps *compute = heads->context->compute;
@@ -350,7 +353,8 @@ static PetscErrorCode run_loss(const TrsHeads *heads, TrsStream stream, int64_t 
                             .of_sample_stride = heads->tasks.n,
                             .dz = heads->dlogits[t],
                             .p = predict ? heads->predictions + task->column : NULL,
-                            .p_stride = heads->tasks.columns};
+                            .p_stride = heads->tasks.columns,
+                            .layer = last};
 
   PetscFunctionBegin;
   PetscCall(losses[task->loss](stream, &args));
@@ -366,9 +370,16 @@ PetscErrorCode TrsHeadsForward(TrsHeads *heads, TrsStream stream, int64_t n, con
     PetscCall(heads->context->device->zero(heads->loss, heads->tasks.n * (int64_t)sizeof(double), stream));
   for (int t = 0; t < heads->tasks.n; t++) {
     const TrsHeadInput in = input_of(heads, heads->n_levels, t, input);
+    const TrsMlp *tower = &heads->tower[t];
+    const PetscBool unit = (PetscBool)(heads->tasks.task[t].loss != TRS_LOSS_SOFTMAX &&
+                                       TrsMlpEndsInUnit(tower));
+    TrsLinear last;
 
-    PetscCall(TrsMlpForward(&heads->tower[t], stream, n, in.x));
-    PetscCall(run_loss(heads, stream, n, t, labels, weights, scale, predict));
+    if (unit)
+      PetscCall(TrsMlpForwardToUnit(tower, stream, n, in.x, &last));
+    else
+      PetscCall(TrsMlpForward(tower, stream, n, in.x));
+    PetscCall(run_loss(heads, stream, n, t, labels, weights, scale, predict, unit ? &last : NULL));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

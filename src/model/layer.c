@@ -34,7 +34,7 @@ PetscErrorCode TrsLayerMultiply(const TrsLayerContext *context, TrsStream stream
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void complete(const TrsLayerContext *context, int weight, int bias, TrsLinear *linear)
+void TrsLayerLinearComplete(const TrsLayerContext *context, int weight, int bias, TrsLinear *linear)
 {
   const TrsDenseParameter *W = &context->params->param[weight];
 
@@ -49,7 +49,7 @@ PetscErrorCode TrsLayerLinearForward(const TrsLayerContext *context, TrsStream s
                                      TrsLinear linear)
 {
   PetscFunctionBegin;
-  complete(context, weight, bias, &linear);
+  TrsLayerLinearComplete(context, weight, bias, &linear);
   PetscCall(context->compute->linear_forward(stream, &linear));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -62,7 +62,7 @@ PetscErrorCode TrsLayerLinearBackward(const TrsLayerContext *context, TrsStream 
       .dy = dy, .grad_weight = param[weight].grad, .grad_bias = param[bias].grad, .dx = dx};
 
   PetscFunctionBegin;
-  complete(context, weight, bias, &linear);
+  TrsLayerLinearComplete(context, weight, bias, &linear);
   PetscCall(context->compute->linear_backward(stream, &linear, &gradients));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

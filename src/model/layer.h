@@ -123,6 +123,19 @@ PetscErrorCode TrsLayerMultiply(const TrsLayerContext *context, TrsStream stream
                                 PetscBool trans_b, TrsMatrixProduct product);
 
 /*
+  Set the sizes, weight and bias of a linear layer from its parameters, and drop the masks if the
+  context is not fused. The other fields must be set.
+*/
+void TrsLayerLinearComplete(const TrsLayerContext *context, int weight, int bias, TrsLinear *linear);
+
+/*
+  Do all of a linear layer's forward on x [n, in] except the product. *linear, which borrows from
+  the layer, is what remains to be computed. The layer must have no activation.
+*/
+PetscErrorCode TrsLayerLinearPrepare(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x,
+                                     TrsLinear *linear);
+
+/*
   Run a linear layer. `weight` and `bias` are indices in the parameters. The caller sets batch, x,
   activation and y of `linear`, and masks, which are used only if the context is fused.
 */

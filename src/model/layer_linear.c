@@ -26,6 +26,9 @@ static double flops(const TrsLayer *layer)
   return 2.0 * (double)layer->filled * (double)layer->out;
 }
 
+/* The masks of a layer that keeps none, for products that may make masks and sums. */
+static const TrsReluMasks no_masks = {.y = {.data = NULL}};
+
 /* The layer for n samples. If the layer has a copy of its input, the copy replaces x. */
 static TrsLinear linear_of(const TrsLayer *layer, int64_t n, TrsMatrix x, const TrsReluMasks *masks)
 {
@@ -36,13 +39,31 @@ static TrsLinear linear_of(const TrsLayer *layer, int64_t n, TrsMatrix x, const 
                      .masks = masks};
 }
 
+/* Copy the input, if the layer has a copy of it. */
+static PetscErrorCode copy_input(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
+{
+  PetscFunctionBegin;
+  if (layer->x.data)
+    PetscCall(layer->context->compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLayerLinearPrepare(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x,
+                                     TrsLinear *linear)
+{
+  PetscFunctionBegin;
+  PetscCall(copy_input(layer, stream, n, x));
+  *linear = linear_of(layer, n, x, &no_masks);
+  TrsLayerLinearComplete(layer->context, layer->weight, layer->bias, linear);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
   const TrsReluMasks masks = {.y = layer->mask};
 
   PetscFunctionBegin;
-  if (layer->x.data)
-    PetscCall(layer->context->compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
+  PetscCall(copy_input(layer, stream, n, x));
   PetscCall(TrsLayerLinearForward(layer->context, stream, layer->weight, layer->bias,
                                   linear_of(layer, n, x, &masks)));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -243,21 +243,46 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, TrsMatrix y
   return room;
 }
 
-PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x)
+PetscBool TrsMlpEndsInUnit(const TrsMlp *mlp)
+{
+  const TrsLayer *last = &mlp->layer[mlp->n_layers - 1];
+
+  return (PetscBool)(last->ops == &trs_layer_linear && last->out == 1 &&
+                     last->activation == TRS_ACTIVATION_NONE);
+}
+
+/* Run all layers. If `last` is not NULL, the last layer is only prepared. */
+static PetscErrorCode run_layers(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x, TrsLinear *last)
 {
   PetscFunctionBegin;
   for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
-    TrsLayer *last = &mlp->layer[mlp->end[p] - 1];
-
-    last->skipped = x;
+    mlp->layer[mlp->end[p] - 1].skipped = x;
     for (; l < mlp->end[p]; l++) {
       const TrsLayer *layer = &mlp->layer[l];
 
-      PetscCall(layer->ops->forward(layer, stream, n, x));
+      if (last && l == mlp->n_layers - 1)
+        PetscCall(TrsLayerLinearPrepare(layer, stream, n, x, last));
+      else
+        PetscCall(layer->ops->forward(layer, stream, n, x));
       PetscCall(TrsLogFlops((double)n * layer->ops->flops(layer)));
       x = layer->y;
     }
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x)
+{
+  PetscFunctionBegin;
+  PetscCall(run_layers(mlp, stream, n, x, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMlpForwardToUnit(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x,
+                                   TrsLinear *last)
+{
+  PetscFunctionBegin;
+  PetscCall(run_layers(mlp, stream, n, x, last));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

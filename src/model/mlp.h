@@ -153,6 +153,18 @@ int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end);
 PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x);
 
 /*
+  True if the stack ends in a linear layer of one unit without activation, as for a logit.
+*/
+PetscBool TrsMlpEndsInUnit(const TrsMlp *mlp);
+
+/*
+  Do the same as TrsMlpForward(), but leave the last layer's product to the caller, for example to a
+  loss (TrsLossArgs). TrsMlpEndsInUnit() must be true. *last borrows from the stack.
+*/
+PetscErrorCode TrsMlpForwardToUnit(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x,
+                                   TrsLinear *last);
+
+/*
   Run the backward. It overwrites dy, the gradient of the last output. It writes dx if dx has data.
   dx has the type of x, or floats. Each layer's gradients are announced as soon as they are
   complete.

@@ -500,6 +500,115 @@ static void test_cross_kept(void **state)
   }
 }
 
+/*
+  A layer of one unit, like the layer of a logit, and the loss on it. The CPU gets the same bf16
+  numbers as floats, and rounds the loss' gradient for its products as the GPU does. It also gets
+  the GPU's gradient, which may differ in the last place. The sums of `in` and of `B` products have
+  errors of fp32. dx may be x.
+*/
+static void check_unit(int64_t B, int64_t in, PetscBool has_mask, PetscBool in_place, int loss_kind)
+{
+  enum { X, W, BIAS, Z, Y, DZ, P, DX, DW, DB, ALL };
+  const int64_t size[ALL] = {B * in, in, 1, B, B, B, B, B * in, in, 1};
+  const PetscBool narrow[ALL] = {[X] = PETSC_TRUE, [W] = PETSC_TRUE, [DX] = PETSC_TRUE};
+  TrsReluMask mask = {.row_bytes = (in + 127) / 128 * 16};
+  unsigned char *bits = calloc((size_t)B, (size_t)mask.row_bytes);
+  double sum[2] = {0.25, 0}, *on_sum;
+  float *host[ALL];
+  void *on[ALL];
+
+  for (int i = 0; i < ALL; i++) host[i] = held_numbers((uint64_t)i, size[i], narrow[i], &on[i]);
+  for (int64_t b = 0; b < B; b++) host[Y][b] = (float)(b % 2);
+  for (int64_t i = 0; i < B * mask.row_bytes; i++) bits[i] = (unsigned char)(37 * i + 11 * (i / 5));
+  assert_petsc_ok(device->copy(on[Y], host[Y], 4 * B, NULL));
+  assert_petsc_ok(device->alloc(B * mask.row_bytes, &mask.data));
+  assert_petsc_ok(device->copy(mask.data, bits, B * mask.row_bytes, NULL));
+  assert_petsc_ok(device->alloc((int64_t)sizeof(double), (void **)&on_sum));
+  assert_petsc_ok(device->copy(on_sum, sum, (int64_t)sizeof(double), NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  for (int backend = 1; backend >= 0; backend--) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    TrsLossFn *const losses[] = {ops->bce, ops->mse, ops->huber};
+    const TrsReluMasks masks = {.x = has_mask ? mask : (TrsReluMask){.data = NULL}};
+    float *v[ALL];
+    TrsMatrix x, w, dx;
+
+    for (int i = 0; i < ALL; i++) v[i] = backend ? on[i] : host[i];
+    x = matrix_on(backend, host[X], on[X], TRS_BF16, in);
+    w = matrix_on(backend, host[W], on[W], TRS_BF16, in);
+    dx = in_place && backend ? x : matrix_on(backend, host[DX], on[DX], TRS_BF16, in);
+    const TrsLinear layer = {
+        B, in, 1, x, w, v[BIAS], TRS_ACTIVATION_NONE, TrsFloats(v[Z], 1), backend ? &masks : NULL};
+    const TrsLossArgs args = {.batch = B,
+                              .classes = 1,
+                              .z = v[Z],
+                              .z_stride = 1,
+                              .y = v[Y],
+                              .y_stride = 1,
+                              .scale = 0.5f,
+                              .parameter = 1.0f,
+                              .loss = backend ? on_sum : sum,
+                              .dz = v[DZ],
+                              .p = v[P],
+                              .p_stride = 1,
+                              .layer = &layer};
+
+    assert_petsc_ok(losses[loss_kind](NULL, &args));
+    if (!backend) {
+      for (int i = Z; i <= P; i++) assert_near_on_device(on[i], TRS_FP32, host[i], size[i], 2e-5);
+      assert_petsc_ok(device->copy(host[DZ], on[DZ], 4 * B, NULL));
+      assert_petsc_ok(device->copy(&sum[1], on_sum, (int64_t)sizeof(double), NULL));
+      assert_petsc_ok(device->stream_synchronize(NULL));
+      assert_close(sum[1], sum[0], 1e-5, 1e-5);
+    }
+    assert_petsc_ok(
+        ops->linear_backward(NULL, &layer, &(TrsLinearGradients){TrsFloats(v[DZ], 1), v[DW], v[DB], dx}));
+    if (backend) { /* the forward alone gives the same bits as the forward with the loss */
+      char *wanted, *found;
+
+      if (in_place) continue;
+      wanted = bytes_on_device(on[Z], 4 * B);
+      assert_petsc_ok(ops->linear_forward(NULL, &layer));
+      found = bytes_on_device(on[Z], 4 * B);
+      assert_memory_equal(found, wanted, (size_t)(4 * B));
+      free(found);
+      free(wanted);
+    }
+  }
+  for (int64_t i = 0; has_mask && i < B * in; i++)
+    if (!(bits[i / in * mask.row_bytes + i % in / 8] >> i % in % 8 & 1)) host[DX][i] = 0.0f;
+  /* each number of dx is one product, rounded to bf16 */
+  assert_near_on_device(on[in_place ? X : DX], TRS_BF16, host[DX], size[DX], 0x1p-8);
+  assert_near_on_device(on[DW], TRS_FP32, host[DW], size[DW], 5e-5);
+  assert_near_on_device(on[DB], TRS_FP32, host[DB], 1, 5e-5);
+  for (int i = 0; i < ALL; i++) {
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+  assert_petsc_ok(device->release(&mask.data));
+  assert_petsc_ok(device->release((void **)&on_sum));
+  free(bits);
+}
+
+/*
+  The widths have fewer columns than a warp handles at a time, exactly as many, and more. The
+  batches have one thread block and several. 12 columns are not a multiple of 8, so products do it.
+*/
+static void test_unit(void **state)
+{
+  static const int64_t sizes[][2] = {{1, 8}, {37, 256}, {200, 264}, {65, 520}, {70, 12}};
+
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
+  for (int s = 0; s < 5; s++)
+    for (int k = 0; k < 4; k++)
+      check_unit(sizes[s][0], sizes[s][1], (PetscBool)(k % 2), (PetscBool)(k / 2), (s + k) % 3);
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
+}
+
 static void test_cross_to_bf16(void **state)
 {
   (void)state;
@@ -784,6 +893,6 @@ static void test_conversions(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_linear_of_bf16),
               cmocka_unit_test(test_fused), cmocka_unit_test(test_no_samples),
               cmocka_unit_test(test_dot_of_bf16), cmocka_unit_test(test_cross_to_bf16),
-              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_interactions_of_bf16),
-              cmocka_unit_test(test_more_of_bf16), cmocka_unit_test(test_matrices),
-              cmocka_unit_test(test_conversions))
+              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_unit),
+              cmocka_unit_test(test_interactions_of_bf16), cmocka_unit_test(test_more_of_bf16),
+              cmocka_unit_test(test_matrices), cmocka_unit_test(test_conversions))
