@@ -2,6 +2,7 @@
 #include "embed/lookup.h"
 
 #include "core/events.h"
+#include "embed/untouched.h"
 
 struct TrsLookupImpl {
   const TrsDeviceOps *device;
@@ -12,6 +13,7 @@ struct TrsLookupImpl {
   TrsTbeFeature *feature;
   TrsTbe tbe;
   TrsPlacement placement;
+  TrsUntouched untouched;      /* NULL until the first TrsLookupUntouched() */
   TrsPositionWeight *position; /* [tbe.n_features], or NULL */
   TrsDeviceBuffer weights;     /* weights of the ids, found by their positions */
   TrsDeviceBuffer grad_weights;
@@ -69,6 +71,7 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
   PetscFunctionBegin;
   if (!l) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPlacementDestroy(&l->placement));
+  PetscCall(TrsUntouchedDestroy(&l->untouched));
   PetscCall(l->compute->workspace_destroy(&l->workspace));
   PetscCall(l->compute->workspace_destroy(&l->sort));
   PetscCall(TrsDeviceBufferFree(l->device, &l->weights));
@@ -159,6 +162,35 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
   PetscCall(TrsPlacementForward(lookup->placement, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out));
   PetscCall(TrsLogFlops(count_additions(lookup, &input)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupForwardFeature(TrsLookup lookup, TrsStream stream, int feature,
+                                       const TrsTbeInput *bags, float *out, int64_t stride)
+{
+  const TrsTbeFeature one = {.table = lookup->feature[feature].table, .mean = lookup->feature[feature].mean};
+  const TrsTbe tbe = {
+      .n_tables = lookup->tbe.n_tables, .n_features = 1, .table = lookup->table, .feature = &one};
+
+  PetscFunctionBegin;
+  PetscCheck(!lookup->position && TrsPlacementIsNone(lookup->placement), PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "bags of one feature are looked up without a placement and positions");
+  if (bags->batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &tbe, bags, TrsFloats(out, stride)));
+  PetscCall(TrsLogFlops((double)bags->n_values * lookup->table[one.table].dim));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupUntouched(TrsLookup lookup, const TrsKjt *written, const TrsKjt *next, uint8_t *bags)
+{
+  const TrsTbeInput of_written = ids_of(written), of_next = ids_of(next);
+
+  PetscFunctionBegin;
+  PetscCheck(TrsPlacementIsNone(lookup->placement), PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "rows of a placement are looked up ahead");
+  if (is_empty(lookup, next)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!lookup->untouched) PetscCall(TrsUntouchedCreate(&lookup->tbe, &lookup->untouched));
+  PetscCall(TrsUntouchedFind(lookup->untouched, &of_written, &of_next, bags));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

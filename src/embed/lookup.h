@@ -47,6 +47,20 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup);
 PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsMatrix out);
 
 /*
+  Find the bags of `next` that the update of the batch `written` does not touch (untouched.h): bags
+  [features * next->batch]. Both batches must have arrived, and the lookup must have no placement.
+  The host must be able to read the ids. Not collective.
+*/
+PetscErrorCode TrsLookupUntouched(TrsLookup lookup, const TrsKjt *written, const TrsKjt *next, uint8_t *bags);
+
+/*
+  Look up bags of one feature: bag b of `bags`, which has only this feature, is pooled to out + b *
+  stride. The lookup must have no placement and no position weights. Not collective.
+*/
+PetscErrorCode TrsLookupForwardFeature(TrsLookup lookup, TrsStream stream, int feature,
+                                       const TrsTbeInput *bags, float *out, int64_t stride);
+
+/*
   Sort a batch's ids by row, ahead of the call that uses *occurrences. *occurrences must be NULL at
   first, and may be reused (compute_ops.h tbe_find_occurrences); free it with
   TrsLookupOccurrencesDestroy(). All sorts of a lookup must use one stream. On devices that sort
