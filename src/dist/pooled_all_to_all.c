@@ -34,6 +34,11 @@ void TrsPooledAllToAllSetInPlace(TrsPooledAllToAll dist)
   dist->trip.in_place = PETSC_TRUE;
 }
 
+void TrsPooledAllToAllSkip(TrsPooledAllToAll dist, const PetscBool *skipped)
+{
+  TrsRoundTripSkip(&dist->trip, skipped);
+}
+
 PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, float *pooled,
                                       const int64_t *source_batch)
 {

@@ -45,6 +45,12 @@ PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, c
                                      const int64_t **block_displs);
 
 /*
+  Let the next Start skip ranks: skipped [size], TrsRoundTripSkip(). Arrive must be called after it.
+  Not collective.
+*/
+void TrsPooledAllToAllSkip(TrsPooledAllToAll dist, const PetscBool *skipped);
+
+/*
   TrsPooledAllToAllArrive, TrsPooledAllToAllRelease - Call these functions instead of Wait to read
     blocks in their senders' memory if possible: block[q] is [B, dims[q]].
 

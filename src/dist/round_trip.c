@@ -37,6 +37,11 @@ static PetscBool stays(const TrsRoundTrip *trip, const TrsCodedExchange *exchang
   return (PetscBool)(!trip->keeps_rows && TrsCodedExchangeStays(exchange));
 }
 
+void TrsRoundTripSkip(TrsRoundTrip *trip, const PetscBool *skipped)
+{
+  trip->skipped = skipped;
+}
+
 PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *rows)
 {
   const TrsDeviceOps *device = trip->comm->device;
@@ -46,13 +51,17 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
   trip->n_owner = 0;
   trip->n_sample = 0;
   for (int q = 0; q < trip->comm->size; q++) {
+    const PetscBool sends = (PetscBool) !((trip->in_place && q == trip->comm->rank) ||
+                                          (trip->skipped && trip->skipped[q]));
+
     trip->owner_displs[q] = trip->n_owner;
     trip->n_owner += trip->owner_counts[q];
     trip->sample_displs[q] = trip->n_sample;
     trip->n_sample += trip->sample_counts[q];
-    trip->owner_sent[q] = trip->in_place && q == trip->comm->rank ? 0 : trip->owner_counts[q];
-    trip->sample_sent[q] = trip->in_place && q == trip->comm->rank ? 0 : trip->sample_counts[q];
+    trip->owner_sent[q] = sends ? trip->owner_counts[q] : 0;
+    trip->sample_sent[q] = sends ? trip->sample_counts[q] : 0;
   }
+  trip->skipped = NULL;
   if (stays(trip, &trip->forward)) PetscFunctionReturn(PETSC_SUCCESS);
   if (trip->keeps_rows)
     PetscCall(TrsDeviceBufferReserve(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
@@ -92,8 +101,10 @@ PetscErrorCode TrsRoundTripReturn(TrsRoundTrip *trip, TrsStream stream)
   for (int q = 0; q < trip->comm->size; q++) {
     const PetscBool came = (PetscBool)(trip->forward.block[q] == trip->samples + trip->sample_displs[q]);
 
-    trip->sample_messages[q] = came ? trip->sample_sent[q] : 0;
-    trip->owner_messages[q] = trip->forward.comes_back[q] ? 0 : trip->owner_sent[q];
+    const PetscBool own = (PetscBool)(q == trip->comm->rank);
+
+    trip->sample_messages[q] = came && !own ? trip->sample_counts[q] : 0;
+    trip->owner_messages[q] = trip->forward.comes_back[q] || own ? 0 : trip->owner_counts[q];
   }
   PetscCall(TrsCodedAlltoallvStart(
       &trip->backward, stream, (TrsSentBlocks){trip->samples, trip->sample_messages, trip->sample_displs},

@@ -17,11 +17,13 @@ typedef struct {
   int64_t n_owner, n_sample; /* number of all floats on each side */
   /*
     [size] owner_sent and sample_sent are the counts of the forward exchange. They equal
-    owner_counts and sample_counts, except that with in_place the entry of this rank itself is 0.
-    owner_messages and sample_messages are used only with in_place. They count the gradients that
-    return in messages. All other gradients are written directly to the owner's memory.
+    owner_counts and sample_counts, except that some entries are 0: with in_place the entry of this
+    rank itself, and the entries of skipped ranks. owner_messages and sample_messages are used only
+    with in_place. They count the gradients that return in messages. All other gradients are written
+    directly to the owner's memory.
   */
   int64_t *owner_sent, *sample_sent, *owner_messages, *sample_messages;
+  const PetscBool *skipped; /* [size] set by TrsRoundTripSkip(); NULL: no rank is skipped */
   /* True if the rows that have arrived are still read while the gradients are sent. */
   PetscBool keeps_rows;
   /*
@@ -59,6 +61,14 @@ PetscErrorCode TrsRoundTripFree(TrsRoundTrip *trip);
 */
 PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *rows);
 PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const float **recv);
+
+/*
+  Let the next Start send no rows to the ranks q with skipped[q], and receive none from them. They
+  must be ranks that share no memory with this rank, and they must skip this rank, too. Between
+  Arrive and Release, or Return, the caller must write the rows to the ranks' blocks. Gradients are
+  sent as always. Not collective.
+*/
+void TrsRoundTripSkip(TrsRoundTrip *trip, const PetscBool *skipped);
 
 /*
   Call these two functions instead of Wait. Arrive sets block [size] to the address of each owner's
