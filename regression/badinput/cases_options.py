@@ -132,6 +132,7 @@ CASES = [
     Case("reproducible_with_index_dedup", 64, r"-reproducible .*-ec_index_dedup", "-reproducible -ec_index_dedup -table_user_pooling none"),
     Case("reproducible_by_hosts", 64, r"-ebc_row_wise_reduce_scatter.*-reproducible", "-reproducible -ebc_row_wise_reduce_scatter hierarchical"),
     Case("reduce_scatter_misspelt", 64, r"-ebc_row_wise_reduce_scatter.*flat, hierarchical", "-ebc_row_wise_reduce_scatter hosts"),
+    Case("look_ahead_without_overlap", 64, r"-ebc_look_ahead .*-pipeline base", "-ebc_look_ahead -pipeline base", ranks=2),
     Case("graphs_on_a_cpu", 64, r"-dense_graphs .*-device cpu has no graphs", "-dense_graphs -device cpu"),
     Case("graphs_of_reproducible", 64, r"-dense_graphs .*does not go with -reproducible", "-dense_graphs -reproducible", ranks=2),
     Case("graphs_of_accumulated_steps", 64, r"-dense_graphs .*does not go with -accumulate_steps", "-dense_graphs -accumulate_steps 2"),

@@ -149,7 +149,7 @@ PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
 
 const char *TrsTraceName(int what)
 {
-  static const char *const names[] = {"ids",        "rows", "dense gradients", "copy batch",
+  static const char *const names[] = {"ids",        "rows", "dense gradients", "rows ahead", "copy batch",
                                       "read batch", "step", "waiting for data"};
 
   return what < TRS_N_STAGES ? TrsStageName((TrsStage)what) : names[what - TRS_N_STAGES];

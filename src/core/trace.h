@@ -37,6 +37,7 @@ enum {
   TRS_TRACE_INPUT_DIST = TRS_N_STAGES, /* exchanges of ids */
   TRS_TRACE_OUTPUT_DIST,               /* exchanges of rows and their gradients */
   TRS_TRACE_DENSE,                     /* exchanges of dense gradients */
+  TRS_TRACE_AHEAD,                     /* exchanges of rows of the next batch (-ebc_look_ahead) */
   TRS_TRACE_COPY,                      /* copy of a batch to the device */
   TRS_TRACE_READ,
   TRS_TRACE_STEP,

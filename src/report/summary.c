@@ -259,6 +259,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));
   PetscCall(print_exposed(session, mean, total));
   PetscCall(report_messages(session, results, progress->steps));
+  PetscCall(TrsModelParallelLookAheadView(session->model, session->comm));
   PetscCall(TrsReportCaches(session, results));
   PetscCall(record_products(session, results));
   PetscCall(report_memory(session, results, rank_peak_bytes));

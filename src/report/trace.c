@@ -76,7 +76,7 @@ static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsT
     unsigned kinds;
   } lines[] = {{"H2D copy", 1U << TRS_TRACE_COPY},
                {"input_dist", 1U << TRS_TRACE_INPUT_DIST | 1U << TRS_STAGE_INPUT_DIST},
-               {"output_dist", 1U << TRS_TRACE_OUTPUT_DIST}};
+               {"output_dist", 1U << TRS_TRACE_OUTPUT_DIST | 1U << TRS_TRACE_AHEAD}};
   TrsOverlap overlap;
 
   PetscFunctionBegin;

@@ -23,6 +23,8 @@
   If the model reads vectors in place, whole rows are not copied. The model reads a row in its
   block, and writes the gradient there. Inside a host, the block is the memory of the row's owner.
 
+  With -ebc_look_ahead, the all-to-all of whole rows between hosts has two parts (look_ahead.h).
+
   A feature is sent once for every column block of its table. Two column shards on one rank remain
   two tables. On one rank nothing is sent. The lookup works on the model's matrices, unless an
   encoding would change the rows, or gradients are also sent to other copies of the tables.
@@ -32,7 +34,7 @@
           length, not by TorchRec's length + 1e-6), TwRwPooledEmbeddingSharding,
           GridPooledEmbeddingSharding ("staggered shuffle")
 */
-#include "shard/sharding.h"
+#include "shard/look_ahead.h"
 
 /* Some columns of a feature with pooling mean in a host's fp32 block. */
 typedef struct {
@@ -223,6 +225,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross) PetscCall(create_cross(sharding, p));
   if (p->in_place && has_cross) TrsPooledAllToAllSetInPlace(p->cross);
+  PetscCall(TrsLookAheadCreate(sharding, p->dims, &sharding->ahead));
   /* On one rank, the sums are the rows themselves. */
   sharding->lends_rows = (PetscBool)(p->in_place && route->L == 1);
   if (p->divides && (context->rows != TRS_FP32 || p->in_place)) PetscCall(list_means(sharding, p));
@@ -235,6 +238,7 @@ static PetscErrorCode destroy_pooled(TrsSharding sharding)
   TrsPooled *p = (TrsPooled *)sharding->data;
 
   PetscFunctionBegin;
+  PetscCall(TrsLookAheadDestroy(&sharding->ahead));
   PetscCall(TrsPooledChunksDestroy(&p->intra));
   PetscCall(TrsPooledAllToAllDestroy(&p->cross));
   PetscCall(PetscFree4(p->dims, p->block, p->host_batch, p->chunk_rows));
@@ -273,6 +277,7 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
                                            const TrsPooledMatrix *pooled)
 {
   TrsPooled *p = (TrsPooled *)sharding->data;
+  const PetscBool *far;
 
   PetscFunctionBegin;
   if (p->alone) {
@@ -280,7 +285,12 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   count_samples(p, &sharding->route, slot->source_batch, sharding->context->groups->world->rank);
-  PetscCall(TrsShardingLookup(sharding, slot, stream));
+  if (TrsLookAheadIsFor(sharding->ahead, slot)) {
+    PetscCall(TrsLookAheadRest(sharding->ahead, slot, stream, &far));
+    TrsPooledAllToAllSkip(p->cross, far);
+  } else {
+    PetscCall(TrsShardingLookup(sharding, slot, stream));
+  }
   if (p->intra)
     PetscCall(TrsPooledChunksStart(p->intra, stream, sharding->rows, p->chunk_rows));
   else
@@ -315,6 +325,8 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
     PetscCall(TrsPooledAllToAllStart(p->cross, stream, summed, p->host_batch));
   }
   if (p->cross) PetscCall(TrsPooledAllToAllArrive(p->cross, stream, p->block));
+  if (TrsLookAheadIsFor(sharding->ahead, slot))
+    PetscCall(TrsLookAheadJoin(sharding->ahead, stream, p->block));
   if (p->mean) PetscCall(divide_blocks(sharding, slot, stream));
   if (!p->alone)
     PetscCall(TrsRouteScatterRuns(sharding, stream, slot->batch->batch, p->block, p->dims, pooled));

@@ -2,6 +2,7 @@
 #include "comm/qcomm.h"
 #include "shard/choose.h"
 #include "shard/impl.h"
+#include "shard/look_ahead.h"
 #include "shard/vectors.h"
 
 /*
@@ -18,6 +19,11 @@ static const TrsOptionSpec specs[] = {
     {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "variable batch per feature, of pooled tables. A rank sends each distinct bag of a feature in its "
      "batch once, and gets its pooled row once. data_parallel tables send no bags"},
+    {"-ebc_look_ahead", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "on CPUs of several hosts: while the dense layers compute, send pooled rows of the next batch to other "
+     "hosts. A bag travels ahead if this batch's update changes none of its rows, so results have the same "
+     "bits. For tables that are table_wise, column_wise or table_column_wise, without caches. Without effect "
+     "if a table's id_map is zch or dynamic. Needs a -pipeline other than base"},
     {"-ebc_row_wise_reduce_scatter", TRS_OPTION_ENUM, "auto", NULL, "auto,flat,hierarchical", NULL,
      "pooled tables that are row_wise: how partial sums are added, and gradients gathered. Hosts of one "
      "rank, or of unequal numbers of ranks, are flat. flat: between all ranks, in their order. "
@@ -61,6 +67,7 @@ PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcC
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &config->index_dedup, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &config->variable_batch, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-ebc_look_ahead", &config->look_ahead, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-ebc_row_wise_reduce_scatter", &levels, NULL));
   config->levels = (TrsReduceScatterLevels)levels;
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
@@ -166,6 +173,19 @@ static PetscErrorCode create_layout(TrsShardedEbc ebc, PetscBool in_place)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  True if rows may travel ahead. If a table gives rows to ids, no batch's ids may arrive before the
+  update of the previous batch.
+*/
+static PetscBool looks_ahead(const TrsShardingContext *context, const TrsShardedEbcConfig *config)
+{
+  PetscBool may = (PetscBool)(config->look_ahead && context->shards->optimizers);
+
+  for (int t = 0; t < context->tables->n; t++)
+    may = (PetscBool)(may && !TrsPlacementTreats(context->shards, t, PETSC_TRUE));
+  return may;
+}
+
 /* Set up a group's route, payload and update. All tables of the group must have been added. */
 static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
 {
@@ -217,6 +237,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .loan = &e->loan};
   PetscCall(create_layout(e, config->in_place));
   e->replicas = config->replicas;
+  if (looks_ahead(context, config)) PetscCall(TrsLookAheadComm(groups, device, compute, &context->ahead));
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
   PetscCall(PetscMalloc3((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature,
                          (size_t)tables->n, &e->group));
@@ -269,6 +290,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(PetscFree2(e->exchange[s], e->send[s]));
   }
   PetscCall(TrsCopiesFree(&e->copies));
+  PetscCall(TrsLookAheadCommDestroy(e->context.groups, &e->context.ahead));
   PetscCall(PetscFree3(e->context.table_plan, e->context.first_feature, e->group));
   PetscCall(PetscFree(e->layout.column));
   PetscCall(PetscFree(*ebc));
@@ -443,6 +465,48 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->forward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
   (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsShardedEbcLooksAhead(TrsShardedEbc ebc)
+{
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (ebc->group[g]->ahead) return PETSC_TRUE;
+  return PETSC_FALSE;
+}
+
+PetscErrorCode TrsShardedEbcLookAhead(TrsShardedEbc ebc, int slot, int next, TrsStream stream)
+{
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++) {
+    TrsSharding group = ebc->group[g];
+
+    if (group->ahead)
+      PetscCall(TrsLookAheadStart(group->ahead, &group->slot[slot], &group->slot[next], stream));
+  }
+  (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardedEbcLookAheadView(TrsShardedEbc ebc, MPI_Comm comm)
+{
+  double bags[2] = {0, 0};
+
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++) {
+    int64_t n_bags, n_ahead;
+
+    if (!ebc->group[g]->ahead) continue;
+    TrsLookAheadCount(ebc->group[g]->ahead, &n_bags, &n_ahead);
+    bags[0] += (double)n_bags;
+    bags[1] += (double)n_ahead;
+  }
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bags, 2, MPI_DOUBLE, MPI_SUM, comm));
+  if (bags[0] > 0)
+    PetscCall(PetscPrintf(comm, "%-10s %.1f%% of the %.0f bags for other hosts travelled a batch ahead\n",
+                          "look-ahead", 100 * bags[1] / bags[0], bags[0]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -37,6 +37,7 @@ typedef struct {
   TrsPooledDistOptions sequence;
   PetscBool index_dedup;         /* -ec_index_dedup */
   PetscBool variable_batch;      /* -ebc_variable_batch */
+  PetscBool look_ahead;          /* -ebc_look_ahead */
   TrsReduceScatterLevels levels; /* -ebc_row_wise_reduce_scatter */
   /*
     Number of copies of the tables; 0 means 1. Each copy learns from its part of the batch, and
@@ -140,6 +141,25 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
                                          const TrsPooledMatrix *pooled);
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
                                         const TrsPooledMatrix *pooled);
+
+/*
+  True if some rows can travel a batch ahead: config.look_ahead was set, and a group supports it
+  (look_ahead.h). The same on all ranks. Not collective.
+*/
+PetscBool TrsShardedEbcLooksAhead(TrsShardedEbc ebc);
+
+/*
+  After the ForwardWait of the training batch in `slot`, start to send rows of the next training
+  batch, whose input dist is done. Optional. The next training batch must then be `next`, and the
+  tables must not change between the BackwardUpdate of `slot` and its forward.
+*/
+PetscErrorCode TrsShardedEbcLookAhead(TrsShardedEbc ebc, int slot, int next, TrsStream stream);
+
+/*
+  Print the share of bags that travelled ahead, if bags were sent to other hosts so. Collective on
+  comm, which has the ranks of the collection.
+*/
+PetscErrorCode TrsShardedEbcLookAheadView(TrsShardedEbc ebc, MPI_Comm comm);
 
 /*
   If the model reads vectors in place (TrsShardedEbcConfig.in_place): end a forward that no backward

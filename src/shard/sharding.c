@@ -56,9 +56,9 @@ static void *take_loan(TrsLoan *loan, int64_t bytes)
   return taken;
 }
 
-PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
+PetscErrorCode TrsShardingReserveRows(TrsSharding sharding, int64_t G)
 {
-  const int64_t bytes = slot->recv.batch * sharding->local_dim * TrsDTypeBytes(sharding->rows_type);
+  const int64_t bytes = G * sharding->local_dim * TrsDTypeBytes(sharding->rows_type);
 
   PetscFunctionBegin;
   sharding->rows = sharding->lends_rows ? NULL : (float *)take_loan(sharding->context->loan, bytes);
@@ -66,6 +66,13 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
     PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled, bytes));
     sharding->rows = (float *)sharding->pooled.data;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsShardingReserveRows(sharding, slot->recv.batch));
   PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv,
                              TrsShardingRows(sharding, sharding->rows, sharding->local_dim)));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -90,10 +90,12 @@ typedef struct {
   PetscBool in_place, ids_in_place;  /* see sharded_ebc.h */
   /* Memory for the lookups' rows. If the loan is too small, a lookup has separate memory. */
   TrsLoan *loan;
+  TrsComm ahead; /* for rows that travel a batch ahead (look_ahead.h); NULL: none do */
 } TrsShardingContext;
 
 typedef struct TrsShardingOps TrsShardingOps;
 typedef struct TrsUpdateOps TrsUpdateOps;
+typedef struct TrsLookAheadImpl *TrsLookAhead; /* look_ahead.h */
 
 /* One batch in a group. */
 typedef struct {
@@ -145,6 +147,7 @@ struct TrsShardingImpl {
   */
   TrsDType output_dtype;
   TrsPooledDistOptions dist, reduce_scatter, sequence;
+  TrsLookAhead ahead; /* set by the payload; NULL: no row of the group travels ahead */
   const TrsUpdateOps *update;
   void *update_data; /* data of the update */
   void *data;        /* data of the payload */
@@ -253,6 +256,9 @@ TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
   collective.
 */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
+
+/* Provide the memory for sharding->rows [G, local_dim], without a lookup. Not collective. */
+PetscErrorCode TrsShardingReserveRows(TrsSharding sharding, int64_t G);
 
 /*
   Create the exchange that adds up partial sums with `dim` columns, inside a host or over all ranks.

@@ -228,6 +228,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &m->pooled));
   if (m->place) TrsDlrmPlaceVectors(m->dlrm, m->place);
+  PetscCall(TrsModelParallelSendAhead(m, slot));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(forward_over(m, slot, batch, scale, predictions));
   if (m->place && !is_training(m, slot)) PetscCall(TrsShardedEbcForwardEnd(m->ebc, m->stream));
@@ -272,6 +273,7 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &own));
+  PetscCall(TrsModelParallelSendAhead(m, slot));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, predictions));
   if (m->keeps_pairs) {

@@ -102,6 +102,11 @@ struct TrsModelParallelImpl {
   TrsEvent computed, prefetched; /* events: the prefetch may begin; the last prefetch is done */
   PetscBool updated;             /* true: rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
+  /*
+    The slot of the training batch whose rows travel ahead during the next Forward; -1: there is
+    none. Set by TrsModelParallelLookAhead()
+  */
+  int next_slot;
   PetscBool keeps_pooled; /* set by TrsModelParallelKeepPooled() */
   /* the pooled rows that are kept, as floats; unused if an fp32 matrix has them */
   TrsDeviceBuffer widened;
@@ -118,6 +123,12 @@ struct TrsModelParallelImpl {
   TrsTimelineMark()).
 */
 PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStage *before);
+
+/*
+  When the rows of the slot's batch have arrived, wait for the ids of the batch of LookAhead(), and
+  start to send its rows. Collective.
+*/
+PetscErrorCode TrsModelParallelSendAhead(TrsModelParallel m, int slot);
 
 /*
   Update the tables as soon as no prefetch changes their caches. Must be called between

@@ -111,6 +111,38 @@ PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsModelParallelLooksAhead(TrsModelParallel m)
+{
+  return TrsShardedEbcLooksAhead(m->ebc);
+}
+
+void TrsModelParallelLookAhead(TrsModelParallel m, int next)
+{
+  m->next_slot = next;
+}
+
+PetscErrorCode TrsModelParallelLookAheadView(TrsModelParallel m, MPI_Comm comm)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsShardedEbcLookAheadView(m->ebc, comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelSendAhead(TrsModelParallel m, int slot)
+{
+  const int next = m->next_slot;
+  TrsStage before;
+
+  PetscFunctionBegin;
+  if (next < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  m->next_slot = -1;
+  PetscCall(TrsModelParallelInputDistWait(m, next));
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
+  PetscCall(TrsShardedEbcLookAhead(m->ebc, slot, next, m->stream));
+  PetscCall(TrsModelParallelEnter(m, before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const TrsPooledMatrix *grad,
                                             const TrsSparseOptimizerArgs *args)
 {

@@ -178,6 +178,22 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
 /*
+  True if rows of the next batch can be sent during a step (-ebc_look_ahead). The same on all ranks.
+  Not collective.
+*/
+PetscBool TrsModelParallelLooksAhead(TrsModelParallel model);
+
+/*
+  Let the next Forward, of a training batch, also wait for the ids of the batch in slot `next`, and
+  send its rows that this batch's update does not change. The ids must be under way, and the batch
+  must be trained after this batch. Then InputDistWait must not be called for it. Not collective.
+*/
+void TrsModelParallelLookAhead(TrsModelParallel model, int next);
+
+/* Print how many bags have travelled ahead, if any could. Collective on the model's ranks. */
+PetscErrorCode TrsModelParallelLookAheadView(TrsModelParallel model, MPI_Comm comm);
+
+/*
   TrsModelParallelForward - Run the forward: lookup, dense arch, interaction, over arch and loss.
 
   Collective. The host does not wait for the device.

@@ -431,6 +431,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                 &m->shards, &ebc, &m->ebc));
   PetscCall(make_rows(m));
   m->placed = TrsShardedEbcIsPlaced(m->ebc);
+  m->next_slot = -1;
   m->updated = PETSC_TRUE; /* the tables will be filled first, which changes rows */
   m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
   m->sums_ahead = (PetscBool)(m->sorts_ahead && TrsShardedEbcSortsSums(m->ebc));

@@ -56,7 +56,8 @@ struct TrsPipelineImpl {
   PetscBool evaluation;
   int64_t first_update;
   const volatile int *stop;
-  const int *busy; /* NULL: never */
+  const int *busy;      /* NULL: never */
+  PetscBool prefetches; /* -pipeline prefetch_sparse_dist */
   PetscBool filled;
   PetscErrorCode error; /* error of this rank's reader or observer, until the ranks agree on it */
   TrsInHand hand[TRS_IN_HAND];
@@ -351,7 +352,43 @@ static PetscErrorCode forward_prefetch(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-enum { TRS_BASE, TRS_SPARSE_DIST, TRS_PREFETCH_SPARSE_DIST };
+/*
+  With -ebc_look_ahead the ids of the next batch arrive during the forward, which then sends rows of
+  the next batch. So the counts of the batch after it are sent during the backward, and its ids from
+  the end of the step on.
+*/
+static PetscErrorCode fill_look_ahead(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  PetscCall(start_ids(p, 0));
+  PetscCall(wait_for_ids(p, 0));
+  if (p->prefetches) PetscCall(TrsModelParallelPrefetch(p->model, slot_of(p, 0)));
+  if (p->hand[1].batch) PetscCall(start_ids(p, 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode next_look_ahead(TrsPipeline p)
+{
+  PetscFunctionBegin;
+  if (p->hand[1].batch) PetscCall(TrsModelParallelInputDistTensors(p->model, slot_of(p, 1)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_look_ahead(TrsPipeline p, int i)
+{
+  const PetscBool more = (PetscBool)(p->hand[i + 1].batch != NULL);
+
+  PetscFunctionBegin;
+  if (more) TrsModelParallelLookAhead(p->model, slot_of(p, i + 1));
+  PetscCall(forward(p, i));
+  if (!more) PetscFunctionReturn(PETSC_SUCCESS);
+  if (p->prefetches) PetscCall(TrsModelParallelPrefetch(p->model, slot_of(p, i + 1)));
+  PetscCall(fetch(p, i + 2));
+  if (p->hand[i + 2].batch) PetscCall(start_counts(p, i + 2));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+enum { TRS_BASE, TRS_SPARSE_DIST, TRS_PREFETCH_SPARSE_DIST, TRS_LOOK_AHEAD };
 static const TrsPipelineOps pipelines[] = {
     [TRS_BASE] = {.name = "base", .forward = forward_base},
     [TRS_SPARSE_DIST] = {.name = "sparse_dist", .fill = fill_sparse_dist, .forward = forward_sparse_dist},
@@ -359,20 +396,45 @@ static const TrsPipelineOps pipelines[] = {
                                   .fill = fill_prefetch,
                                   .forward = forward_prefetch,
                                   .next = next_prefetch},
+    [TRS_LOOK_AHEAD] = {.name = "look ahead",
+                        .fill = fill_look_ahead,
+                        .forward = forward_look_ahead,
+                        .next = next_look_ahead},
 };
 
-PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
-                                 TrsReader reader, int64_t first_update, const volatile int *stop,
-                                 TrsPipeline *pipeline)
+/*
+  Choose the pipeline. If tables give rows to ids, the ids of a batch must not arrive before the
+  update of the previous batch. Only trainings look ahead.
+*/
+static PetscErrorCode choose(TrsPipeline p, TrsOptions options)
+{
+  PetscBool look_ahead = PETSC_FALSE;
+  int kind = TRS_BASE;
+
+  PetscFunctionBegin;
+  if (options) PetscCall(TrsOptionsGetEnum(options, "-pipeline", &kind, NULL));
+  if (kind == TRS_PREFETCH_SPARSE_DIST && TrsModelParallelGivesRows(p->model)) kind = TRS_SPARSE_DIST;
+  p->prefetches = (PetscBool)(kind == TRS_PREFETCH_SPARSE_DIST);
+  if (options && !p->evaluation) PetscCall(TrsOptionsGetBool(options, "-ebc_look_ahead", &look_ahead, NULL));
+  if (look_ahead && kind == TRS_BASE)
+    PetscCall(TrsOptionError(options, "-ebc_look_ahead",
+                             "does not go with -pipeline base, which overlaps nothing: leave one out"));
+  if (look_ahead && TrsModelParallelLooksAhead(p->model)) {
+    kind = TRS_LOOK_AHEAD;
+    /* the input dist of batch i + 2 starts before the end of batch i */
+    p->n_slots = TRS_TRAINING_SLOTS;
+  }
+  p->ops = &pipelines[kind];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create(TrsComm control, TrsModelParallel model, TrsReader reader, int64_t first_update,
+                             const volatile int *stop, TrsPipeline *pipeline)
 {
   TrsPipeline p;
-  int kind = 0;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&p));
-  if (options) PetscCall(TrsOptionsGetEnum(options, "-pipeline", &kind, NULL));
-  if (kind == TRS_PREFETCH_SPARSE_DIST && TrsModelParallelGivesRows(model)) kind = TRS_SPARSE_DIST;
-  p->ops = &pipelines[kind];
   p->control = control;
   p->model = model;
   p->tasks = TrsModelParallelTasks(model);
@@ -388,12 +450,23 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
+                                 TrsReader reader, int64_t first_update, const volatile int *stop,
+                                 TrsPipeline *pipeline)
+{
+  PetscFunctionBegin;
+  PetscCall(create(control, model, reader, first_update, stop, pipeline));
+  PetscCall(choose(*pipeline, options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPipelineCreateEvaluation(TrsComm control, TrsOptions options, TrsModelParallel model,
                                            TrsReader reader, const volatile int *stop, TrsPipeline *pipeline)
 {
   PetscFunctionBegin;
-  PetscCall(TrsPipelineCreate(control, options, model, reader, 0, stop, pipeline));
+  PetscCall(create(control, model, reader, 0, stop, pipeline));
   (*pipeline)->evaluation = PETSC_TRUE;
+  PetscCall(choose(*pipeline, options));
   (*pipeline)->first_slot = TRS_TRAINING_SLOTS;
   PetscCall(TrsModelParallelSwapAverage(model));
   PetscFunctionReturn(PETSC_SUCCESS);
