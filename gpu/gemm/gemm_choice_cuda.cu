@@ -52,7 +52,8 @@ struct TrsGemmChoice {
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t a, b, c;
   cublasLtMatmulAlgo_t algorithm;
-  int n_met; /* number of times that the shape occurred, counted up to 2 */
+  int n_met;   /* number of times that the shape occurred, counted up to 2 */
+  bool listed; /* true: the algorithm is from the table of products, and is not timed */
   /* number of timed algorithms, or 0; index of the fastest algorithm, which is used */
   int n_timed, fastest;
   int tile, split, scheme; /* how the timed algorithm that is used computes */
@@ -69,6 +70,7 @@ static struct {
     mask or sums
   */
   int n_own, n_apart;
+  int n_listed; /* number of choices from the table */
   TrsGemmChoice choice[TRS_GEMM_CHOICES];
   char text[TRS_GEMM_TEXT];
 } state;
@@ -87,7 +89,7 @@ PetscErrorCode TrsGemmChoicesForget(const TrsCublasLt *blas)
 {
   PetscFunctionBegin;
   for (int i = 0; i < state.n_choices; i++) PetscCall(forget(blas, &state.choice[i]));
-  state.n_choices = state.n_own = state.n_apart = state.last = 0;
+  state.n_choices = state.n_own = state.n_apart = state.n_listed = state.last = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -99,6 +101,26 @@ int TrsGemmChoicesOwn()
 int TrsGemmChoicesApart()
 {
   return state.n_apart;
+}
+
+int TrsGemmChoicesListed()
+{
+  return state.n_listed;
+}
+
+PetscErrorCode TrsGemmKey(const TrsCublasLt *blas, TrsDensePrecision precision, char key[TRS_PRODUCT_KEY])
+{
+  static const char *const words[] = {"fp32", "tf32", "bf16"};
+  const size_t version = blas->GetVersion();
+  struct cudaDeviceProp properties;
+  int gpu;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  TrsCallCUDA(cudaGetDeviceProperties(&properties, gpu));
+  snprintf(key, TRS_PRODUCT_KEY, "%s, cuBLASLt %zu.%zu.%zu, %s", properties.name, version / 10000,
+           version / 100 % 100, version % 100, words[precision]);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* A handle belongs to the GPU that is current at its creation. A process may use several GPUs. */
@@ -475,17 +497,48 @@ static PetscErrorCode is_narrow(const Shape *shape, bool *narrow)
 }
 
 /*
-  Use the heuristic's first algorithm. If there is no algorithm, our own kernel computes the
-  product. If only the mask or the sums are not supported, or if sums would leave the GPU idle,
-  kernels of ours make them separately.
+  Use the table's algorithm for the shape, if there is one and the heuristic still offers it. The
+  heuristic's list for a shape has the same order in every run (see Shape).
 */
-static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choice)
+static PetscErrorCode choose_listed(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsGemmChoice *choice)
+{
+  cublasLtMatmulAlgo_t algorithm[TRS_GEMM_ALGORITHMS];
+  char key[TRS_PRODUCT_KEY], shape[TRS_SHAPE_TEXT];
+  const TrsProductEntry *entry;
+  int n, tile, split, scheme;
+
+  PetscFunctionBegin;
+  if (rules->table.n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsGemmKey(blas, rules->precision, key));
+  shape_text(&choice->shape, shape);
+  entry = TrsProductTableFind(&rules->table, key, shape);
+  if (!entry) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(ask(blas, choice, TRS_GEMM_ALGORITHMS, algorithm, &n));
+  if (entry->algorithm > n) PetscFunctionReturn(PETSC_SUCCESS);
+  read_algorithm(blas, &algorithm[entry->algorithm - 1], &tile, &split, &scheme);
+  if (tile != entry->tile || split != entry->split || scheme != entry->scheme)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  choice->listed = true;
+  choice->fastest = entry->algorithm - 1;
+  choice->algorithm = algorithm[choice->fastest];
+  state.n_listed++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Use the table's algorithm or the heuristic's first one. If there is no algorithm, our own kernel
+  computes the product. If only the mask or the sums are not supported, or if sums would leave the
+  GPU idle, kernels of ours make them separately.
+*/
+static PetscErrorCode choose_first(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsGemmChoice *choice)
 {
   bool narrow;
   int n = 0;
 
   PetscFunctionBegin;
   PetscCall(is_narrow(&choice->shape, &narrow));
+  if (!narrow) PetscCall(choose_listed(blas, rules, choice));
+  if (choice->listed) PetscFunctionReturn(PETSC_SUCCESS);
   if (!narrow) PetscCall(ask(blas, choice, 1, &choice->algorithm, &n));
   choice->none = n == 0;
   if (choice->none && epilogues[choice->shape.epilogue].fused)
@@ -527,12 +580,13 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
     choice = &state.choice[state.n_choices];
     PetscCall(describe(blas, rules->precision, &shape, choice));
     PetscCall(set_pointers(blas, choice, p));
-    PetscCall(choose_first(blas, choice));
+    PetscCall(choose_first(blas, rules, choice));
     state.last = state.n_choices++;
   }
   /* algorithms cannot be timed during a capture */
   if (choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &untimed));
-  if (choice->n_met < 2 && !untimed && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none) {
+  if (choice->n_met < 2 && !untimed && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none &&
+      !choice->listed) {
     PetscCall(set_pointers(blas, choice, p));
     PetscCall(choose_by_time(blas, stream, rules->most_algorithms, p, choice));
   }
@@ -628,6 +682,7 @@ static PetscErrorCode make_product(const Shape *s, TrsProduct *p, void *base[N_O
 typedef struct {
   const TrsCublasLt *blas;
   TrsStream stream;
+  const char *key;
   PetscErrorCode (*tell)(void *context, const TrsProductTime *time);
   void *context;
 } Listener;
@@ -650,6 +705,7 @@ static PetscErrorCode time_product(const Listener *l, const TrsGemmChoice *of, c
   for (int i = 0; i < n; i++) {
     if (ms[i] < 0.0f) continue;
     memset(&time, 0, sizeof(time));
+    time.key = l->key;
     time.shape = shape;
     time.way = way;
     time.algorithm = i + 1;
@@ -726,6 +782,7 @@ static PetscErrorCode time_own_sum(const Listener *l, const TrsGemmChoice *of, c
   TrsCallCUDA(cudaEventElapsedTime(&ms, event[0], event[1]));
   for (auto &e : event) TrsCallCUDA(cudaEventDestroy(e));
   memset(&time, 0, sizeof(time));
+  time.key = l->key;
   time.shape = shape;
   time.way = "own sum";
   time.seconds = 1e-3 * static_cast<double>(ms) / TRS_GEMM_REPEATS;
@@ -739,9 +796,11 @@ PetscErrorCode TrsGemmChoicesTime(const TrsCublasLt *blas, const TrsGemmRules *r
                                   PetscErrorCode (*tell)(void *context, const TrsProductTime *time),
                                   void *context)
 {
-  const Listener listener = {blas, stream, tell, context};
+  char key[TRS_PRODUCT_KEY];
+  const Listener listener = {blas, stream, key, tell, context};
 
   PetscFunctionBegin;
+  PetscCall(TrsGemmKey(blas, rules->precision, key));
   for (int i = 0; i < state.n_choices; i++) {
     TrsGemmChoice *const choice = &state.choice[i];
     void *base[N_OPERANDS] = {};

@@ -22,7 +22,11 @@ struct TrsGemmRules {
     number of algorithms from which the fastest is chosen; 1 means the heuristic's first algorithm
   */
   int most_algorithms;
+  TrsProductTable table; /* algorithms that are used where they hold, without measurements */
 };
+
+/* The name of the current GPU, the library's version and the precision, for tables of products. */
+PetscErrorCode TrsGemmKey(const TrsCublasLt *blas, TrsDensePrecision precision, char key[TRS_PRODUCT_KEY]);
 
 struct TrsGemmChoice;
 
@@ -58,6 +62,9 @@ PetscErrorCode TrsGemmChoicesTime(const TrsCublasLt *blas, const TrsGemmRules *r
 */
 int TrsGemmChoicesOwn();
 int TrsGemmChoicesApart();
+
+/* Number of shapes whose algorithm is from the table. */
+int TrsGemmChoicesListed();
 
 /* True if cuBLASLt may be asked for the product's mask or sums. */
 bool TrsGemmCanFuse(const TrsProduct *p);

@@ -14,7 +14,7 @@ static struct {
   bool asked;              /* the field blas is set */
   const TrsCublasLt *blas; /* NULL if our own kernel is used */
 } state;
-static TrsGemmRules rules = {TRS_PRECISION_FP32, 1};
+static TrsGemmRules rules = {TRS_PRECISION_FP32, 1, {0, NULL, NULL}};
 
 static const TrsCublasLt *library()
 {
@@ -53,6 +53,22 @@ PetscErrorCode TrsProductAlgorithmsCuda(int most)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsProductTableCuda(TrsProductTable *table, const char **missing)
+{
+  static char key[TRS_PRODUCT_KEY];
+
+  PetscFunctionBegin;
+  *missing = NULL;
+  PetscCall(TrsGemmChoicesForget(state.blas));
+  PetscCall(TrsProductTableFree(&rules.table));
+  rules.table = *table;
+  *table = {0, NULL, NULL};
+  if (rules.table.n == 0 || !library()) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsGemmKey(library(), rules.precision, key));
+  if (!TrsProductTableHas(&rules.table, key)) *missing = key;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 const char *TrsProductChoicesCuda(void)
 {
   return TrsGemmChoicesText();
@@ -73,15 +89,18 @@ const char *TrsProductLibraryCuda(void)
   static char text[512];
   const TrsCublasLt *blas = library();
   const size_t version = blas ? blas->GetVersion() : 0;
-  char own[64] = "", apart[64] = "";
+  char own[64] = "", apart[64] = "", listed[64] = "";
 
   if (TrsGemmChoicesOwn() > 0)
     snprintf(own, sizeof(own), ", own kernel for %d shapes that it has none for", TrsGemmChoicesOwn());
   if (TrsGemmChoicesApart() > 0)
     snprintf(apart, sizeof(apart), ", masks and sums apart for %d shapes", TrsGemmChoicesApart());
+  if (TrsGemmChoicesListed() > 0)
+    snprintf(listed, sizeof(listed), ", algorithms of -dense_product_table for %d shapes",
+             TrsGemmChoicesListed());
   if (blas)
-    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu%s%s%s", version / 10000, version / 100 % 100,
-             version % 100, rounded[rules.precision], own, apart);
+    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu%s%s%s%s", version / 10000, version / 100 % 100,
+             version % 100, rounded[rules.precision], own, apart, listed);
   else
     snprintf(text, sizeof(text), "own kernel for matrix products, slower than cuBLASLt: %s",
              TrsCublasLtMissing());

@@ -8,6 +8,8 @@ CUDA_ON_CPU_ belong to the stand-in.
 import json
 import os
 import re
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -256,6 +258,45 @@ def test_cuda_algorithms(binary, folder):
         check("products" not in h.attrs, "timed without the option")
     words = f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -reproducible -dense_product_algorithms 2 {NCCL}"
     check("-dense_product_algorithms" in run(binary, 1, words, folder, status=64).text, "not refused with -reproducible")
+
+
+def test_cuda_product_table(binary, folder):
+    """tools/product_table.py makes a table from the times of -log_view_products. A run with
+    -dense_product_table then uses its algorithms, without timing them, on any number of ranks. Wrong
+    tables are refused once, and entries that no longer hold have no effect."""
+    make(folder)
+    environment = {"CUBLASLT_ON_CPU_FASTEST": "3"}
+    tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "product_table.py")
+    for ranks, more in thin(((1, "-dense_precision bf16"), (2, ""), (4, "-dense_precision tf32")), ((2, "-dense_precision bf16"),)):
+        shared = f"{options_of(ranks)} -epochs 1 {NCCL} {more}"
+        timed = f"-data_train train.h5 -batch_size {24 // ranks} {MODEL} {TABLES} {shared} -log_view_products"
+        log = run(binary, ranks, timed, folder, limit_s=240, environment=environment).text
+        with open(os.path.join(folder, "log.txt"), "w") as file:
+            file.write(log)
+        made = subprocess.run([sys.executable, tool, "log.txt"], cwd=folder, capture_output=True, text=True, check=True).stdout
+        with open(os.path.join(folder, "table.txt"), "w") as file:
+            file.write(made)
+        entries = [line for line in made.splitlines() if " : " in line]
+        check(len(entries) > 5 and all(line.startswith("4 of 5 ") for line in entries), f"{more}: table {made}")
+        wanted, state = train(binary, folder, "first", ranks, shared, limit_s=240)
+        found, other = train(binary, folder, "table", ranks, f"{shared} -dense_product_table table.txt", limit_s=240)
+        check(same_bits(found, wanted), f"{more}: losses {list(found)}, without a table {list(wanted)}")  # all algorithms of the stand-in add in one order
+        check_same_tensors(other, state, more)
+        with h5py.File(os.path.join(folder, "table.h5")) as h:
+            check("products" not in h.attrs, f"{more}: timed with a table")
+        used = run(binary, ranks, f"{timed} -dense_product_table table.txt", folder, limit_s=240, environment=environment).text
+        stars = re.findall(r"^product .* as used .* (\d) of 5\*", used, re.M)
+        check(len(stars) >= len(entries) and stars.count("4") >= len(entries), f"{more}: algorithms in use {stars}, {len(entries)} entries")
+    words = f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -steps 2 {NCCL} -dense_product_table"
+    for text, replaced, message in ((made.replace(" tile ", " tile 7"), None, None), (made.replace("[", "[other "), None, "no algorithms for"), (made.replace(" of 5", " of 9"), 64, "line 5: the algorithm is not one of"),
+                                    (None, 66, "can't be read"), (made, 64, "-reproducible needs")):
+        if os.path.exists(os.path.join(folder, "table.txt")):
+            os.remove(os.path.join(folder, "table.txt"))
+        if text:
+            with open(os.path.join(folder, "table.txt"), "w") as file:
+                file.write(text)
+        told = run(binary, 2, f"{words} table.txt{' -reproducible' if text == made else ''}", folder, status=replaced or 0, limit_s=240).text
+        check(message is None or told.count(message) == 1, f"{message}: {told[-2000:]}")
 
 
 def test_cuda_bf16(binary, folder):

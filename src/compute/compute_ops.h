@@ -554,6 +554,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(JoinBackward, join_backward) \
   X(DensePrecision, dense_precision) \
   X(ProductAlgorithms, product_algorithms) \
+  X(ProductTable, product_table) \
   X(ProductChoices, product_choices) \
   X(ProductTimes, product_times) \
   X(ProductLibrary, product_library) \

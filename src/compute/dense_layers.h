@@ -7,6 +7,7 @@
 
 #include "compute/gemm.h"
 #include "compute/pair_softmax.h"
+#include "compute/product_table.h"
 #include "device/device.h"
 
 /*
@@ -179,8 +180,20 @@ typedef PetscErrorCode TrsProductAlgorithmsFn(int most);
 */
 typedef const char *TrsProductChoicesFn(void);
 
+/*
+  Use the algorithms of a table for the shapes that it has, if the library still offers them with
+  the same numbers for tile, parts and scheme. These shapes are not measured. The table is taken and
+  left empty. It holds for later products of this process, until the next call. If a library offers
+  only one algorithm, this has no effect. The precision must be set before.
+
+  Out:    missing  the key of this process's products, if the table has entries but none for this
+                   key; otherwise NULL. Borrowed until the next call
+*/
+typedef PetscErrorCode TrsProductTableFn(TrsProductTable *table, const char **missing);
+
 /* The time of an algorithm for a product. */
 typedef struct {
+  const char *key;         /* GPU, library and precision, as in a table of products */
   const char *shape;       /* m x n x k, transpositions, types, and the epilogue that is used */
   const char *way;         /* "as used", "plain" or "sums" (epilogues), "own sum" (a kernel) */
   int algorithm, n;        /* number of the algorithm, from 1, of n; 0 for a kernel of ours */

@@ -188,6 +188,14 @@ PetscErrorCode TrsProductAlgorithmsCpu(int most)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsProductTableCpu(TrsProductTable *table, const char **missing)
+{
+  PetscFunctionBegin;
+  *missing = NULL;
+  PetscCall(TrsProductTableFree(table));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 const char *TrsProductChoicesCpu(void)
 {
   return "";

@@ -80,6 +80,10 @@ static const TrsOptionSpec specs[] = {
      "with -device cuda: when a product's shape comes for the second time, time up to this many algorithms "
      "of cuBLASLt and keep the fastest. With 1 it is the one that cuBLASLt names first. Above 1 bits may "
      "differ from run to run; not with -reproducible"},
+    {"-dense_product_table", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
+     "with -device cuda: the algorithms of cuBLASLt for the products' shapes that this file has. "
+     "tools/product_table.py makes it from the times of -log_view_products. Bits are then the same in every "
+     "run; not with -reproducible"},
 #define INTERACTION_NUMBER(word, type, fallback, range, help) \
   {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};

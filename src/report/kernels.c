@@ -166,6 +166,7 @@ static PetscErrorCode print_kernels(const TrsKernelRates *rates)
 /* Times of products. They are measured before the rates, whose products they must not contain. */
 typedef struct {
   int n;
+  char key[TRS_PRODUCT_KEY]; /* the same for all products */
   struct {
     TrsProductTime time;
     char shape[TRS_KERNEL_NAME];
@@ -179,6 +180,7 @@ static PetscErrorCode keep_product(void *context, const TrsProductTime *time)
   PetscFunctionBegin;
   PetscCall(PetscRealloc((size_t)(products->n + 1) * sizeof(*products->told), &products->told));
   products->told[products->n].time = *time;
+  PetscCall(PetscStrncpy(products->key, time->key, sizeof(products->key)));
   PetscCall(PetscStrncpy(products->told[products->n].shape, time->shape, TRS_KERNEL_NAME));
   products->n++;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -216,6 +218,7 @@ static PetscErrorCode print_products(const TrsKernelRates *rates, TrsTimedProduc
   PetscCall(PetscPrintf(PETSC_COMM_SELF, "product %9s %-7s %9s %8s %8s %9s %6s %8s %5s %5s %6s  %s\n", "us",
                         "way", "MB", "GB/s", "TFLOP/s", "limit us", "share", "choice", "tile", "parts",
                         "scheme", "shape"));
+  if (products->n) PetscCall(PetscPrintf(PETSC_COMM_SELF, "product table  [%s]\n", products->key));
   for (int i = 0; i < products->n; i++)
     PetscCall(print_product(rates, &products->told[i].time, products->told[i].shape));
   PetscCall(PetscFree(products->told));

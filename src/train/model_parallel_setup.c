@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/impl.h"
 #include "train/model_inputs.h"
+#include "train/product_table.h"
 
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
@@ -406,6 +407,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(choose_dense_work(m, options, ebc.dist.reproducible));
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options, &ebc));
+  PetscCall(TrsProductTableFromOptions(options, config->groups->world->mpi, config->compute,
+                                       ebc.dist.reproducible));
   PetscCall(create_graphs(m, options, ebc.dist.reproducible));
   if (config->quantised)
     PetscCall(TrsEmbeddingShardsCreateQuantised(config->device, config->tables, config->plan,
