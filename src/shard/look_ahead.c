@@ -13,14 +13,9 @@ typedef struct {
   TrsCodedExchange exchange;
 } TrsFarRows;
 
-struct TrsLookAheadImpl {
-  TrsSharding sharding;
-  TrsComm comm;
-  int W, rank;
-  const int64_t *dims;
-  PetscBool *far;              /* [W] true: the rank is on another host */
-  const int64_t *width;        /* [entries] number of columns of each entry of the route */
-  const TrsShardingSlot *next; /* the batch in flight; NULL: there is none */
+/* A batch of which rows travel ahead, from Tell to Join. */
+typedef struct {
+  const TrsShardingSlot *slot; /* NULL: there is no batch */
   int64_t *source_batch;       /* [W] its numbers of samples */
   TrsBuffer untouched;         /* uint8_t [entries of this rank, G] a flag for each bag */
   /*
@@ -30,6 +25,18 @@ struct TrsLookAheadImpl {
   */
   int64_t *own_words, *own_at, *got_words, *got_at;
   TrsBuffer own, got;
+  TrsRequest request; /* the exchange of the masks */
+} TrsAheadBatch;
+
+struct TrsLookAheadImpl {
+  TrsSharding sharding;
+  TrsComm comm;
+  int W, rank;
+  const int64_t *dims;
+  PetscBool *far;         /* [W] true: the rank is on another host */
+  const int64_t *width;   /* [entries] number of columns of each entry of the route */
+  TrsAheadBatch batch[2]; /* batch[turn] is for Rest and Join, the other for Tell and Send */
+  int turn;
   TrsFarRows ahead, rest;
   TrsKjt bags; /* scratch: some bags of one entry */
   int64_t n_bags, n_ahead;
@@ -120,8 +127,12 @@ PetscErrorCode TrsLookAheadCreate(TrsSharding sharding, const int64_t *dims, Trs
   a->width = width;
   PetscCall(PetscMalloc1(W, &a->far));
   for (int q = 0; q < a->W; q++) a->far[q] = (PetscBool)(q != a->rank && !TrsLanesTo(world->lanes, q));
-  PetscCall(
-      PetscCalloc5(W, &a->source_batch, W, &a->own_words, W, &a->own_at, W, &a->got_words, W, &a->got_at));
+  for (int i = 0; i < 2; i++) {
+    TrsAheadBatch *batch = &a->batch[i];
+
+    PetscCall(PetscCalloc5(W, &batch->source_batch, W, &batch->own_words, W, &batch->own_at, W,
+                           &batch->got_words, W, &batch->got_at));
+  }
   PetscCall(create_rows(a, &a->ahead));
   PetscCall(create_rows(a, &a->rest));
   *ahead = a;
@@ -134,13 +145,19 @@ PetscErrorCode TrsLookAheadDestroy(TrsLookAhead *ahead)
 
   PetscFunctionBegin;
   if (!a) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < 2; i++) {
+    TrsAheadBatch *batch = &a->batch[i];
+
+    PetscCall(TrsRequestWait(&batch->request, NULL));
+    PetscCall(TrsBufferFree(&batch->untouched));
+    PetscCall(TrsBufferFree(&batch->own));
+    PetscCall(TrsBufferFree(&batch->got));
+    PetscCall(
+        PetscFree5(batch->source_batch, batch->own_words, batch->own_at, batch->got_words, batch->got_at));
+  }
   PetscCall(destroy_rows(a, &a->ahead));
   PetscCall(destroy_rows(a, &a->rest));
   PetscCall(TrsKjtFree(a->comm->device, &a->bags));
-  PetscCall(TrsBufferFree(&a->untouched));
-  PetscCall(TrsBufferFree(&a->own));
-  PetscCall(TrsBufferFree(&a->got));
-  PetscCall(PetscFree5(a->source_batch, a->own_words, a->own_at, a->got_words, a->got_at));
   PetscCall(PetscFree(a->far));
   PetscCall(PetscFree(a->width));
   PetscCall(PetscFree(*ahead));
@@ -165,49 +182,49 @@ static int bit_at(const uint64_t *mask, int64_t i)
   return (int)(mask[i / 64] >> i % 64 & 1);
 }
 
-static const uint64_t *got_mask(const struct TrsLookAheadImpl *a, int q)
+static const uint64_t *got_mask(const TrsAheadBatch *x, int q)
 {
-  return (const uint64_t *)a->got.data + a->got_at[q];
+  return (const uint64_t *)x->got.data + x->got_at[q];
 }
 
 /* Count the words of all masks, and allocate memory for them. */
-static PetscErrorCode lay_out_masks(TrsLookAhead a)
+static PetscErrorCode lay_out_masks(const struct TrsLookAheadImpl *a, TrsAheadBatch *x)
 {
   int64_t n_own = 0, n_got = 0;
 
   PetscFunctionBegin;
   for (int q = 0; q < a->W; q++) {
-    a->own_words[q] = a->far[q] ? (a->source_batch[q] * n_entries(a, a->rank) + 63) / 64 : 0;
-    a->got_words[q] = a->far[q] ? (a->source_batch[a->rank] * n_entries(a, q) + 63) / 64 : 0;
-    a->own_at[q] = n_own;
-    a->got_at[q] = n_got;
-    n_own += a->own_words[q];
-    n_got += a->got_words[q];
+    x->own_words[q] = a->far[q] ? (x->source_batch[q] * n_entries(a, a->rank) + 63) / 64 : 0;
+    x->got_words[q] = a->far[q] ? (x->source_batch[a->rank] * n_entries(a, q) + 63) / 64 : 0;
+    x->own_at[q] = n_own;
+    x->got_at[q] = n_got;
+    n_own += x->own_words[q];
+    n_got += x->got_words[q];
   }
-  PetscCall(TrsBufferReserve(&a->own, (n_own + 1) * (int64_t)sizeof(uint64_t), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&a->got, (n_got + 1) * (int64_t)sizeof(uint64_t), PETSC_FALSE));
-  memset(a->own.data, 0, (size_t)n_own * sizeof(uint64_t));
+  PetscCall(TrsBufferReserve(&x->own, (n_own + 1) * (int64_t)sizeof(uint64_t), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&x->got, (n_got + 1) * (int64_t)sizeof(uint64_t), PETSC_FALSE));
+  memset(x->own.data, 0, (size_t)n_own * sizeof(uint64_t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Write the masks of this rank's bags. */
-static void fill_masks(TrsLookAhead a, int64_t G)
+static void fill_masks(TrsLookAhead a, TrsAheadBatch *x, int64_t G)
 {
   const int F = n_entries(a, a->rank);
-  const uint8_t *untouched = (const uint8_t *)a->untouched.data;
+  const uint8_t *untouched = (const uint8_t *)x->untouched.data;
 
-  for (int64_t q = 0, first = 0; q < a->W; first += a->source_batch[q++]) {
-    uint64_t *mask = (uint64_t *)a->own.data + a->own_at[q];
+  for (int64_t q = 0, first = 0; q < a->W; first += x->source_batch[q++]) {
+    uint64_t *mask = (uint64_t *)x->own.data + x->own_at[q];
 
     if (!a->far[q]) continue;
     for (int64_t i = 0, f = 0; f < F; f++)
-      for (int64_t b = 0; b < a->source_batch[q]; b++, i++) {
+      for (int64_t b = 0; b < x->source_batch[q]; b++, i++) {
         const uint64_t bit = untouched[f * G + first + b];
 
         mask[i / 64] |= bit << i % 64;
         a->n_ahead += (int64_t)bit;
       }
-    a->n_bags += F * a->source_batch[q];
+    a->n_bags += F * x->source_batch[q];
   }
 }
 
@@ -217,10 +234,11 @@ static void fill_masks(TrsLookAhead a, int64_t G)
   Copy the ids of some bags of an entry to a->bags: of the bags first .. first + n - 1 either those
   that are untouched, or those that are not. Returns the number of bags.
 */
-static int64_t take_bags(TrsLookAhead a, const TrsKjt *ids, int64_t first, int64_t n, int untouched)
+static int64_t take_bags(TrsLookAhead a, const TrsAheadBatch *x, int64_t first, int64_t n, int untouched)
 {
+  const TrsKjt *ids = &x->slot->recv;
   const int64_t *offsets = ids->jagged.offsets;
-  const uint8_t *flag = (const uint8_t *)a->untouched.data;
+  const uint8_t *flag = (const uint8_t *)x->untouched.data;
   TrsJagged *to = &a->bags.jagged;
   int64_t n_bags = 0, n_values = 0;
 
@@ -238,9 +256,10 @@ static int64_t take_bags(TrsLookAhead a, const TrsKjt *ids, int64_t first, int64
 }
 
 /* Look up the bags of far samples that are untouched, or those that are not. */
-static PetscErrorCode look_up_far(TrsLookAhead a, const TrsKjt *ids, int untouched, TrsStream stream,
+static PetscErrorCode look_up_far(TrsLookAhead a, const TrsAheadBatch *x, int untouched, TrsStream stream,
                                   TrsFarRows *rows)
 {
+  const TrsKjt *ids = &x->slot->recv;
   const int64_t G = ids->batch;
   const TrsJagged *bags = &a->bags.jagged;
   int64_t at = 0, first = 0;
@@ -250,11 +269,11 @@ static PetscErrorCode look_up_far(TrsLookAhead a, const TrsKjt *ids, int untouch
                           (PetscBool)(ids->jagged.weights != NULL)));
   PetscCall(TrsDeviceBufferReserve(a->comm->device, &rows->rows,
                                    G * a->sharding->local_dim * (int64_t)sizeof(float)));
-  for (int q = 0; q < a->W; first += a->source_batch[q++]) {
+  for (int q = 0; q < a->W; first += x->source_batch[q++]) {
     rows->sent_at[q] = at;
     for (int f = 0; a->far[q] && f < n_entries(a, a->rank); f++) {
       const int64_t width = a->width[first_entry(a, a->rank) + f];
-      const int64_t n = take_bags(a, ids, f * G + first, a->source_batch[q], untouched);
+      const int64_t n = take_bags(a, x, f * G + first, x->source_batch[q], untouched);
 
       PetscCall(TrsLookupForwardFeature(a->sharding->lookup, stream, f,
                                         &(TrsTbeInput){.batch = n,
@@ -274,9 +293,10 @@ static PetscErrorCode look_up_far(TrsLookAhead a, const TrsKjt *ids, int untouch
   Find out from the masks how many floats arrive, and start the exchange of the rows. untouched: the
   rows are those of untouched bags.
 */
-static PetscErrorCode start_rows(TrsLookAhead a, int untouched, TrsStream stream, TrsFarRows *rows)
+static PetscErrorCode start_rows(TrsLookAhead a, const TrsAheadBatch *x, int untouched, TrsStream stream,
+                                 TrsFarRows *rows)
 {
-  const int64_t B = a->source_batch[a->rank];
+  const int64_t B = x->source_batch[a->rank];
   int64_t at = 0;
 
   PetscFunctionBegin;
@@ -285,7 +305,7 @@ static PetscErrorCode start_rows(TrsLookAhead a, int untouched, TrsStream stream
     for (int64_t i = 0, f = 0; a->far[q] && f < n_entries(a, q); f++) {
       int64_t n = 0;
 
-      for (int64_t b = 0; b < B; b++, i++) n += bit_at(got_mask(a, q), i) == untouched;
+      for (int64_t b = 0; b < B; b++, i++) n += bit_at(got_mask(x, q), i) == untouched;
       at += n * a->width[first_entry(a, q) + f];
     }
     rows->arrived[q] = at - rows->arrived_at[q];
@@ -298,10 +318,10 @@ static PetscErrorCode start_rows(TrsLookAhead a, int untouched, TrsStream stream
 }
 
 /* Copy the rows of rank q, which have arrived in both messages, to its block [B, dims[q]]. */
-static void fill_block(const struct TrsLookAheadImpl *a, int q, float *block)
+static void fill_block(const struct TrsLookAheadImpl *a, const TrsAheadBatch *x, int q, float *block)
 {
-  const int64_t B = a->source_batch[a->rank], dim = a->dims[q];
-  const uint64_t *mask = got_mask(a, q);
+  const int64_t B = x->source_batch[a->rank], dim = a->dims[q];
+  const uint64_t *mask = got_mask(x, q);
   const float *from[2] = {(const float *)a->rest.arrived_rows.data + a->rest.arrived_at[q],
                           (const float *)a->ahead.arrived_rows.data + a->ahead.arrived_at[q]};
 
@@ -319,18 +339,19 @@ static void fill_block(const struct TrsLookAheadImpl *a, int q, float *block)
 }
 
 /* Look up the bags of samples on this host in their places in sharding->rows. */
-static PetscErrorCode look_up_near(TrsLookAhead a, const TrsKjt *ids, TrsStream stream)
+static PetscErrorCode look_up_near(TrsLookAhead a, const TrsAheadBatch *x, TrsStream stream)
 {
+  const TrsKjt *ids = &x->slot->recv;
   const int64_t G = ids->batch, dim = a->sharding->local_dim;
   int64_t first = 0;
 
   PetscFunctionBegin;
-  for (int q = 0; q < a->W; first += a->source_batch[q++]) {
+  for (int q = 0; q < a->W; first += x->source_batch[q++]) {
     int64_t column = 0;
 
     for (int f = 0; !a->far[q] && f < n_entries(a, a->rank); f++) {
       PetscCall(TrsLookupForwardFeature(a->sharding->lookup, stream, f,
-                                        &(TrsTbeInput){.batch = a->source_batch[q],
+                                        &(TrsTbeInput){.batch = x->source_batch[q],
                                                        .offsets = ids->jagged.offsets + f * G + first,
                                                        .values = ids->jagged.values,
                                                        .weights = ids->jagged.weights,
@@ -344,56 +365,70 @@ static PetscErrorCode look_up_near(TrsLookAhead a, const TrsKjt *ids, TrsStream 
 
 /* --- the batch --- */
 
-PetscErrorCode TrsLookAheadStart(TrsLookAhead a, const TrsShardingSlot *written, const TrsShardingSlot *next,
-                                 TrsStream stream)
+PetscErrorCode TrsLookAheadTell(TrsLookAhead a, const TrsShardingSlot *written, const TrsShardingSlot *next,
+                                TrsStream stream)
 {
   const int64_t G = next->recv.batch;
-  TrsRequest masks = NULL;
+  TrsAheadBatch *x = &a->batch[1 - a->turn];
 
   PetscFunctionBegin;
-  PetscCheck(!a->next, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "two batches look ahead");
-  PetscCall(PetscArraycpy(a->source_batch, next->source_batch, (size_t)a->W));
-  PetscCall(TrsBufferReserve(&a->untouched, n_entries(a, a->rank) * G + 1, PETSC_FALSE));
-  PetscCall(lay_out_masks(a));
+  PetscCheck(!x->slot, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "two batches look ahead");
+  x->slot = next;
+  PetscCall(PetscArraycpy(x->source_batch, next->source_batch, (size_t)a->W));
+  PetscCall(TrsBufferReserve(&x->untouched, n_entries(a, a->rank) * G + 1, PETSC_FALSE));
+  PetscCall(lay_out_masks(a, x));
   PetscCall(
-      TrsLookupUntouched(a->sharding->lookup, &written->recv, &next->recv, (uint8_t *)a->untouched.data));
-  fill_masks(a, G);
-  PetscCall(TrsCommAlltoallv(a->comm, stream, (TrsSentBlocks){a->own.data, a->own_words, a->own_at},
-                             (TrsReceivedBlocks){a->got.data, a->got_words, a->got_at},
-                             (int64_t)sizeof(uint64_t), &masks));
-  PetscCall(look_up_far(a, &next->recv, 1, stream, &a->ahead));
-  PetscCall(TrsRequestWait(&masks, stream));
-  PetscCall(start_rows(a, 1, stream, &a->ahead));
-  a->next = next;
+      TrsLookupUntouched(a->sharding->lookup, &written->recv, &next->recv, (uint8_t *)x->untouched.data));
+  fill_masks(a, x, G);
+  PetscCall(TrsCommAlltoallv(a->comm, stream, (TrsSentBlocks){x->own.data, x->own_words, x->own_at},
+                             (TrsReceivedBlocks){x->got.data, x->got_words, x->got_at},
+                             (int64_t)sizeof(uint64_t), &x->request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookAheadSend(TrsLookAhead a, TrsStream stream)
+{
+  TrsAheadBatch *x = &a->batch[1 - a->turn];
+
+  PetscFunctionBegin;
+  PetscCheck(x->slot && !a->batch[a->turn].slot, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "rows are sent ahead without Tell, or before Join");
+  PetscCall(look_up_far(a, x, 1, stream, &a->ahead));
+  PetscCall(TrsRequestWait(&x->request, stream));
+  PetscCall(start_rows(a, x, 1, stream, &a->ahead));
+  a->turn = 1 - a->turn;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscBool TrsLookAheadIsFor(TrsLookAhead a, const TrsShardingSlot *slot)
 {
-  return (PetscBool)(a && a->next == slot);
+  return (PetscBool)(a && a->batch[a->turn].slot == slot);
 }
 
-PetscErrorCode TrsLookAheadRest(TrsLookAhead a, const TrsShardingSlot *slot, TrsStream stream,
-                                const PetscBool **far)
+PetscErrorCode TrsLookAheadRest(TrsLookAhead a, TrsStream stream, const PetscBool **far)
 {
+  const TrsAheadBatch *x = &a->batch[a->turn];
+
   PetscFunctionBegin;
-  PetscCall(look_up_far(a, &slot->recv, 0, stream, &a->rest));
-  PetscCall(start_rows(a, 0, stream, &a->rest));
-  PetscCall(TrsShardingReserveRows(a->sharding, slot->recv.batch));
-  PetscCall(look_up_near(a, &slot->recv, stream));
+  PetscCall(look_up_far(a, x, 0, stream, &a->rest));
+  PetscCall(start_rows(a, x, 0, stream, &a->rest));
+  PetscCall(TrsShardingReserveRows(a->sharding, x->slot->recv.batch));
+  PetscCall(look_up_near(a, x, stream));
   *far = a->far;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsLookAheadJoin(TrsLookAhead a, TrsStream stream, const float *const *block)
 {
+  TrsAheadBatch *x = &a->batch[a->turn];
+
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&a->ahead.exchange, stream));
   PetscCall(TrsCodedExchangeWait(&a->rest.exchange, stream));
   /* the blocks of far ranks are in this rank's memory, which may be written */
   for (int q = 0; q < a->W; q++)
-    if (a->far[q]) fill_block(a, q, (float *)TrsFloats(block[q], a->dims[q]).data);
-  a->next = NULL;
+    if (a->far[q]) fill_block(a, x, q, (float *)TrsFloats(block[q], a->dims[q]).data);
+  x->slot = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -8,8 +8,9 @@
   and sent while the dense layers work on batch i. The forward of batch i + 1 then looks up and
   sends only the rest. Bags are never divided, so each sum is added in the same order.
 
-    Start, during the forward of batch i, as soon as its rows have arrived
+    Tell, in the forward of batch i, before its rows arrive
       find untouched bags --a bit for each bag--> samples' ranks
+    Send, when the rows of batch i have arrived
       look up untouched bags --[feature][sample], without gaps--> samples' ranks
     Rest, in the forward of batch i + 1
       look up the other bags --[feature][sample], without gaps--> samples' ranks
@@ -20,7 +21,7 @@
   received masks which rows each message has. Bags of samples on the owner's host are not looked up
   ahead, because their rows are not sent in messages.
 
-  The exchanges of Start have a communicator of their own, so evaluations may run between the steps.
+  These exchanges have a communicator of their own, so evaluations may run between the steps.
   Tables are changed only by updates, which is why rows stay valid until the next forward. Internal
   to shard/.
 */
@@ -53,26 +54,33 @@ PetscErrorCode TrsLookAheadCreate(TrsSharding sharding, const int64_t *dims, Trs
 PetscErrorCode TrsLookAheadDestroy(TrsLookAhead *ahead);
 
 /*
-  TrsLookAheadStart - Look up the untouched bags of a training batch, and start to send them.
+  TrsLookAheadTell - Find the untouched bags of a training batch, and start to tell their samples'
+    ranks.
 
   Collective.
 
-  In: written  the batch whose update comes next; its forward is over
-      next     the batch after it; its ids have arrived. Its Rest must be the next Rest
+  In: written  the batch whose update comes next; its forward has begun
+      next     the batch after it; its ids have arrived, and stay until its Join
 */
-PetscErrorCode TrsLookAheadStart(TrsLookAhead ahead, const TrsShardingSlot *written,
-                                 const TrsShardingSlot *next, TrsStream stream);
+PetscErrorCode TrsLookAheadTell(TrsLookAhead ahead, const TrsShardingSlot *written,
+                                const TrsShardingSlot *next, TrsStream stream);
 
-/* True if Start was called for the slot's batch, and Join was not. */
+/*
+  Look up the untouched bags of Tell's batch, and start to send their rows. Must be called before
+  the update of `written`, and after the Join of `written` if rows of this batch have travelled
+  ahead. The next Rest and Join are for `next`. Collective.
+*/
+PetscErrorCode TrsLookAheadSend(TrsLookAhead ahead, TrsStream stream);
+
+/* True if Send was called for the slot's batch, and Join was not. Accepts NULL. */
 PetscBool TrsLookAheadIsFor(TrsLookAhead ahead, const TrsShardingSlot *slot);
 
 /*
-  Look up the rest of the slot's bags. Rows for samples on other hosts are sent. All other rows are
+  Look up the rest of the batch's bags. Rows for samples on other hosts are sent. All other rows are
   in sharding->rows, for the exchange that also sends gradients. It must skip the ranks q with
   far[q] (TrsPooledAllToAllSkip()). far [W] is borrowed from `ahead`. Collective.
 */
-PetscErrorCode TrsLookAheadRest(TrsLookAhead ahead, const TrsShardingSlot *slot, TrsStream stream,
-                                const PetscBool **far);
+PetscErrorCode TrsLookAheadRest(TrsLookAhead ahead, TrsStream stream, const PetscBool **far);
 
 /*
   Wait for the rows from other hosts, and copy them to their ranks' blocks: block[q] is

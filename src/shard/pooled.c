@@ -286,7 +286,7 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
   }
   count_samples(p, &sharding->route, slot->source_batch, sharding->context->groups->world->rank);
   if (TrsLookAheadIsFor(sharding->ahead, slot)) {
-    PetscCall(TrsLookAheadRest(sharding->ahead, slot, stream, &far));
+    PetscCall(TrsLookAheadRest(sharding->ahead, stream, &far));
     TrsPooledAllToAllSkip(p->cross, far);
   } else {
     PetscCall(TrsShardingLookup(sharding, slot, stream));

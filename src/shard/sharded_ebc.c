@@ -475,6 +475,17 @@ PetscBool TrsShardedEbcLooksAhead(TrsShardedEbc ebc)
   return PETSC_FALSE;
 }
 
+PetscErrorCode TrsShardedEbcSendAhead(TrsShardedEbc ebc, TrsStream stream)
+{
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
+
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (ebc->group[g]->ahead) PetscCall(TrsLookAheadSend(ebc->group[g]->ahead, stream));
+  (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardedEbcLookAhead(TrsShardedEbc ebc, int slot, int next, TrsStream stream)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
@@ -484,7 +495,7 @@ PetscErrorCode TrsShardedEbcLookAhead(TrsShardedEbc ebc, int slot, int next, Trs
     TrsSharding group = ebc->group[g];
 
     if (group->ahead)
-      PetscCall(TrsLookAheadStart(group->ahead, &group->slot[slot], &group->slot[next], stream));
+      PetscCall(TrsLookAheadTell(group->ahead, &group->slot[slot], &group->slot[next], stream));
   }
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);

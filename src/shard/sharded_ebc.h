@@ -149,11 +149,13 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
 PetscBool TrsShardedEbcLooksAhead(TrsShardedEbc ebc);
 
 /*
-  After the ForwardWait of the training batch in `slot`, start to send rows of the next training
-  batch, whose input dist is done. Optional. The next training batch must then be `next`, and the
-  tables must not change between the BackwardUpdate of `slot` and its forward.
+  Send rows of the next training batch, whose input dist is done, during a step of the batch in
+  `slot`. LookAhead must be called between ForwardStart and ForwardWait of `slot`, and SendAhead
+  between its ForwardWait and BackwardStart. Optional. The next training batch must then be `next`,
+  and the tables must not change between the BackwardUpdate of `slot` and the forward of `next`.
 */
 PetscErrorCode TrsShardedEbcLookAhead(TrsShardedEbc ebc, int slot, int next, TrsStream stream);
+PetscErrorCode TrsShardedEbcSendAhead(TrsShardedEbc ebc, TrsStream stream);
 
 /*
   Print the share of bags that travelled ahead, if bags were sent to other hosts so. Collective on

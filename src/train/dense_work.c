@@ -224,11 +224,12 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(run_part(&part, slot, TRS_PART_FORWARD_DENSE, forward_dense_part));
+  PetscCall(TrsModelParallelTellAhead(m, slot));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &m->pooled));
   if (m->place) TrsDlrmPlaceVectors(m->dlrm, m->place);
-  PetscCall(TrsModelParallelSendAhead(m, slot));
+  PetscCall(TrsModelParallelSendAhead(m));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(forward_over(m, slot, batch, scale, predictions));
   if (m->place && !is_training(m, slot)) PetscCall(TrsShardedEbcForwardEnd(m->ebc, m->stream));
@@ -270,10 +271,11 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsRaggedRowsBegin(m->ragged, m->stream, &batch->kjt));
   PetscCall(arrival(m, batch->batch, &own, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
+  PetscCall(TrsModelParallelTellAhead(m, slot));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &own));
-  PetscCall(TrsModelParallelSendAhead(m, slot));
+  PetscCall(TrsModelParallelSendAhead(m));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(TrsBlockwiseForward(m->blockwise, m->stream, batch, scale, training, predictions));
   if (m->keeps_pairs) {

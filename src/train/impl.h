@@ -125,10 +125,13 @@ struct TrsModelParallelImpl {
 PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStage *before);
 
 /*
-  When the rows of the slot's batch have arrived, wait for the ids of the batch of LookAhead(), and
-  start to send its rows. Collective.
+  Parts of the forward of a slot's batch. TellAhead waits for the ids of the batch of LookAhead().
+  It must be called before the rows of the slot's batch are waited for. SendAhead must be called
+  after these rows have arrived, and starts to send rows of the batch of LookAhead(). Both do
+  nothing if there is no such batch. Collective.
 */
-PetscErrorCode TrsModelParallelSendAhead(TrsModelParallel m, int slot);
+PetscErrorCode TrsModelParallelTellAhead(TrsModelParallel m, int slot);
+PetscErrorCode TrsModelParallelSendAhead(TrsModelParallel m);
 
 /*
   Update the tables as soon as no prefetch changes their caches. Must be called between

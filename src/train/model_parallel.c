@@ -128,17 +128,28 @@ PetscErrorCode TrsModelParallelLookAheadView(TrsModelParallel m, MPI_Comm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsModelParallelSendAhead(TrsModelParallel m, int slot)
+PetscErrorCode TrsModelParallelTellAhead(TrsModelParallel m, int slot)
 {
-  const int next = m->next_slot;
   TrsStage before;
 
   PetscFunctionBegin;
-  if (next < 0) PetscFunctionReturn(PETSC_SUCCESS);
-  m->next_slot = -1;
-  PetscCall(TrsModelParallelInputDistWait(m, next));
+  if (m->next_slot < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsModelParallelInputDistWait(m, m->next_slot));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
-  PetscCall(TrsShardedEbcLookAhead(m->ebc, slot, next, m->stream));
+  PetscCall(TrsShardedEbcLookAhead(m->ebc, slot, m->next_slot, m->stream));
+  PetscCall(TrsModelParallelEnter(m, before, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelSendAhead(TrsModelParallel m)
+{
+  TrsStage before;
+
+  PetscFunctionBegin;
+  if (m->next_slot < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  m->next_slot = -1;
+  PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
+  PetscCall(TrsShardedEbcSendAhead(m->ebc, m->stream));
   PetscCall(TrsModelParallelEnter(m, before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
