@@ -256,6 +256,18 @@ PetscErrorCode TrsCommProgress(TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsCommProgressRing(TrsComm comm)
+{
+  TrsComm next = comm;
+
+  PetscFunctionBegin;
+  do {
+    PetscCall(TrsCommProgress(next));
+    next = next->next;
+  } while (next && next != comm);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
 {
   PetscFunctionBegin;

@@ -220,6 +220,9 @@ PetscErrorCode TrsCommAllreduce(TrsComm comm, TrsStream stream, const TrsCodec *
 /* Advance the operations that have started. Long work should call this from time to time. */
 PetscErrorCode TrsCommProgress(TrsComm comm);
 
+/* Like TrsCommProgress(), for all communicators in the ring of comm. */
+PetscErrorCode TrsCommProgressRing(TrsComm comm);
+
 /*
   Complete an operation: later work on the stream may use the operation's result. *request becomes
   NULL. *request may be NULL.

@@ -537,6 +537,7 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
   PetscCall(TrsSequenceLayersForward(&dlrm->sequences, stream, n, x_of(dlrm)));
   PetscCall(TrsLogFlops((double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->forward(interaction, stream, n));
+  PetscCall(TrsParametersBetween(&dlrm->params));
   PetscCall(TrsHeadsForward(&dlrm->heads, stream, n, &input, labels, weights, scale,
                             (PetscBool)(predictions != NULL)));
   if (labels && loss_sums) PetscCall(dlrm->device->copy(loss_sums, dlrm->heads.loss, loss_bytes, stream));
@@ -570,6 +571,7 @@ PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
   if (!dlrm->pair_loss) PetscCall(TrsHeadsBackward(&dlrm->heads, stream, n, &input));
   PetscCall(TrsLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->backward(interaction, stream, n));
+  PetscCall(TrsParametersBetween(&dlrm->params));
   PetscCall(TrsSequenceLayersBackward(
       &dlrm->sequences, stream, n, x_of(dlrm),
       (TrsSequenceMatrix){.data = (float *)interaction->dx.data, .stride = interaction->N}));
@@ -594,6 +596,12 @@ PetscErrorCode TrsDlrmSetGradientReady(TrsDlrm dlrm,
   dlrm->params.ready = ready;
   dlrm->params.ready_ctx = ctx;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDlrmSetBetweenLayers(TrsDlrm dlrm, PetscErrorCode (*between)(void *ctx), void *ctx)
+{
+  dlrm->params.between = between;
+  dlrm->params.between_ctx = ctx;
 }
 
 PetscErrorCode TrsDlrmParameters(TrsDlrm dlrm, int *n, const TrsDenseParameter **params, float **values,

@@ -293,6 +293,13 @@ PetscErrorCode TrsDlrmSetGradientReady(TrsDlrm dlrm,
                                        void *ctx);
 
 /*
+  Register `between`. Forward, ForwardDense and the backwards call it on the caller's thread after
+  each layer, for short work that must be done often. Not for devices whose streams run
+  independently of the host. Not collective.
+*/
+void TrsDlrmSetBetweenLayers(TrsDlrm dlrm, PetscErrorCode (*between)(void *ctx), void *ctx);
+
+/*
   Get the parameters, in the order in which their gradients become ready, and the flat arrays
   [n_values] with their values and gradients. Padding between parameters is always zero. Any pointer
   may be NULL. The arrays are borrowed until Destroy.

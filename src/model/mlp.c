@@ -265,6 +265,7 @@ static PetscErrorCode run_layers(const TrsMlp *mlp, TrsStream stream, int64_t n,
       else
         PetscCall(layer->ops->forward(layer, stream, n, x));
       PetscCall(TrsLogFlops((double)n * layer->ops->flops(layer)));
+      PetscCall(TrsParametersBetween(layer->context->params));
       x = layer->y;
     }
   }
@@ -327,6 +328,7 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, Tr
     PetscCall(layer->ops->backward(layer, stream, n, below ? below->y : x, dy, to));
     PetscCall(TrsLogFlops((to.data ? 2.0 : 1.0) * (double)n * layer->ops->flops(layer)));
     if (layer->bias >= 0) PetscCall(TrsParametersReady(layer->context->params, layer->bias));
+    PetscCall(TrsParametersBetween(layer->context->params));
     if (!layer->ops->same_width) {
       if (residual)
         PetscCall(layer->context->compute->join_forward(

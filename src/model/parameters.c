@@ -149,6 +149,13 @@ PetscErrorCode TrsParametersReady(TrsParameters *params, int index)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsParametersBetween(const TrsParameters *params)
+{
+  PetscFunctionBegin;
+  if (params->between) PetscCall(params->between(params->between_ctx));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsParametersFree(TrsParameters *params, const TrsDeviceOps *device)
 {
   PetscFunctionBegin;

@@ -38,7 +38,9 @@ typedef struct {
   void *operands;
   PetscErrorCode (*ready)(void *ctx, int64_t begin, int64_t end); /* or NULL */
   void *ready_ctx;
-  int64_t n_ready; /* elements announced so far in this step */
+  int64_t n_ready;                      /* elements announced so far in this step */
+  PetscErrorCode (*between)(void *ctx); /* called between layers; or NULL */
+  void *between_ctx;
 } TrsParameters;
 
 /*
@@ -79,5 +81,8 @@ const void *TrsParametersVector(const TrsParameters *params, int index, TrsDType
   collective.
 */
 PetscErrorCode TrsParametersReady(TrsParameters *params, int index);
+
+/* Call the function of TrsDlrmSetBetweenLayers(), if there is one. Not collective. */
+PetscErrorCode TrsParametersBetween(const TrsParameters *params);
 
 PetscErrorCode TrsParametersFree(TrsParameters *params, const TrsDeviceOps *device);

@@ -387,6 +387,17 @@ static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions op
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Let all exchanges make progress after each dense layer. The rows that travel ahead are long under
+  way, and messages are only sent and received in calls of MPI.
+*/
+static PetscErrorCode progress(void *comm)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCommProgressRing((TrsComm)comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model)
 {
@@ -433,6 +444,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
   PetscCall(make_rows(m));
+  if (TrsShardedEbcLooksAhead(m->ebc)) TrsDlrmSetBetweenLayers(m->dlrm, progress, config->groups->world);
   m->placed = TrsShardedEbcIsPlaced(m->ebc);
   m->next_slot = -1;
   m->updated = PETSC_TRUE; /* the tables will be filled first, which changes rows */
