@@ -3,7 +3,8 @@
 """Measures trainings on several hosts with a slow network, beside a model and beside TorchRec. Called by bench_hosts.sh.
 
 The hosts are network namespaces of this machine (trshosts.py), with one rank each. Open MPI and gloo exchange by TCP. A case is a number of hosts,
-a bandwidth and a way to divide the tables: a sharding type, or "replicas", which are two copies of table_wise tables that exchange gradients.
+a bandwidth and a way to divide the tables: a sharding type, "look_ahead", which are table_wise tables with -ebc_look_ahead, or "replicas", which
+are two copies of table_wise tables that exchange gradients.
 The model to train is a case of bench_torchrec.py.
 
   step ms     median time of a step
@@ -42,6 +43,7 @@ import trshosts
 import trsreplay
 
 TYPES = {kind: f"-tables_sharding_types {kind}" for kind in ("table_wise", "row_wise", "grid_shard", "data_parallel")}
+TYPES["look_ahead"] = "-tables_sharding_types table_wise -ebc_look_ahead true"
 TYPES["replicas"] = "-tables_sharding_types table_wise -plan_replicas 2 -replica_sync gradients"
 PEER_TYPES = ("table_wise", "data_parallel")  # on CPUs TorchRec refuses to cut tables by rows; its copies take means of weights
 WITHIN = 0.2  # largest error of a prediction
