@@ -25,6 +25,10 @@ GLOBAL_BATCH = 24
 OPTIONS = f"{MODEL} {TABLES} -reproducible -report_interval 0 -over_arch_dropout 0.1 -metrics_every 2"
 
 
+PIPELINES = {name: f"-pipeline {name}" for name in ("base", "sparse_dist", "prefetch_sparse_dist")}
+PIPELINES["look_ahead"] = "-ebc_look_ahead true -comm_ranks_per_host 1"
+
+
 def make(folder):
     """Write the files to `made`, and make the folder `new`, which the trainings follow."""
     os.makedirs(os.path.join(folder, "made"), exist_ok=True)
@@ -68,15 +72,15 @@ def test_follow_equals_whole(binary, folder):
     """Files that come with random delays, in any division of the data between -data_train and the
     folder, with every pipeline, give the bits of all files at once."""
     make(folder)
-    every = [(ranks, pipeline, first) for ranks in (1, 2, 3) for pipeline in ("base", "sparse_dist", "prefetch_sparse_dist") for first in (0, 2)]
+    every = [(ranks, pipeline, first) for ranks in (1, 2, 3) for pipeline in PIPELINES for first in (0, 2)]
     random.seed(5)
-    for ranks, pipeline, first in thin(every, ((1, "sparse_dist", 0), (2, "base", 2), (3, "prefetch_sparse_dist", 1))):
+    for ranks, pipeline, first in thin(every, ((1, "sparse_dist", 0), (2, "base", 2), (3, "prefetch_sparse_dist", 1), (2, "look_ahead", 1))):
         wanted = whole(binary, folder, ranks)
         what = f"{pipeline} on {ranks} ranks, {first} files first"
         name = f"f{ranks}{pipeline}{first}"
         os.makedirs(os.path.join(folder, name))
         train = f"-data_train {','.join('made/' + n for n in NAMES[:first])}" if first else ""
-        job = Job(binary, ranks, words(ranks, name, f"{train} -data_follow {name} -pipeline {pipeline}"), folder)
+        job = Job(binary, ranks, words(ranks, name, f"{train} -data_follow {name} {PIPELINES[pipeline]}"), folder)
         for each in NAMES[first:]:
             time.sleep(random.uniform(0, 0.5))
             put(folder, each, name)

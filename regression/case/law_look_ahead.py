@@ -2,11 +2,14 @@
 """Rows that travel a batch ahead (-ebc_look_ahead) change no bit of a run."""
 import os
 import re
+import signal
 
 import h5py
 import numpy as np
 
-from trsrun import check, check_same_tensors, losses, run, same_bits, thin, thinned, write_dataset
+from law_faults import EVER, checkpoints, newest, wait_for
+from law_plans import make as make_plain
+from trsrun import Job, check, check_same_tensors, losses, run, same_bits, thin, thinned, write_dataset
 
 # Few ids of user and tag are frequent, and most are rare. word has so few rows that each batch writes almost all.
 FEATURES = {"user": 4000, "item": 300, "shop": 40, "tag": 1500, "word": 9}
@@ -111,3 +114,16 @@ def test_look_ahead_resume(binary, folder):
     check(share is not None, "no bags travelled ahead")
     check(same_bits(np.concatenate([first, rest])[-len(wanted):], wanted) or same_bits(rest, wanted[-len(rest):]), f"other losses\n{first} {rest}\n{wanted}")
     check_same_tensors(other, state, "after the resumed training")
+
+
+def test_look_ahead_stop(binary, folder):
+    """A training that is stopped while rows travel ahead writes the checkpoint of its last step and
+    ends with 75."""
+    make_plain(folder)
+    job = Job(binary, 3, f"{EVER} -checkpoint_every 10 -data_eval train.h5 -ebc_look_ahead true {APART}", folder)
+    wait_for(lambda: checkpoints(folder), job)
+    os.kill(job.pid(1), signal.SIGTERM)
+    result = job.wait(10)
+    check(result.all_left_with(75, 3, patient=False), f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
+    done = re.search(r"stopped on request after step (\d+)", result.text)
+    check(done and int(done[1]) == newest(folder), f"the newest checkpoint is of step {newest(folder)}:\n{result.text[-2000:]}")

@@ -97,7 +97,6 @@ static PetscErrorCode create_rows(TrsLookAhead a, TrsFarRows *rows)
 static PetscErrorCode destroy_rows(TrsLookAhead a, TrsFarRows *rows)
 {
   PetscFunctionBegin;
-  PetscCall(TrsCodedExchangeWait(&rows->exchange, NULL));
   PetscCall(TrsCodedExchangeFree(&rows->exchange));
   PetscCall(TrsDeviceBufferFree(a->comm->device, &rows->rows));
   PetscCall(TrsDeviceBufferFree(a->comm->device, &rows->arrived_rows));
@@ -145,10 +144,10 @@ PetscErrorCode TrsLookAheadDestroy(TrsLookAhead *ahead)
 
   PetscFunctionBegin;
   if (!a) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsLookAheadCancel(a, NULL));
   for (int i = 0; i < 2; i++) {
     TrsAheadBatch *batch = &a->batch[i];
 
-    PetscCall(TrsRequestWait(&batch->request, NULL));
     PetscCall(TrsBufferFree(&batch->untouched));
     PetscCall(TrsBufferFree(&batch->own));
     PetscCall(TrsBufferFree(&batch->got));
@@ -429,6 +428,18 @@ PetscErrorCode TrsLookAheadJoin(TrsLookAhead a, TrsStream stream, const float *c
   for (int q = 0; q < a->W; q++)
     if (a->far[q]) fill_block(a, x, q, (float *)TrsFloats(block[q], a->dims[q]).data);
   x->slot = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookAheadCancel(TrsLookAhead a, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < 2; i++) {
+    PetscCall(TrsRequestWait(&a->batch[i].request, stream));
+    a->batch[i].slot = NULL;
+  }
+  PetscCall(TrsCodedExchangeWait(&a->ahead.exchange, stream));
+  PetscCall(TrsCodedExchangeWait(&a->rest.exchange, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

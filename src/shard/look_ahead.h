@@ -88,5 +88,10 @@ PetscErrorCode TrsLookAheadRest(TrsLookAhead ahead, TrsStream stream, const Pets
 */
 PetscErrorCode TrsLookAheadJoin(TrsLookAhead ahead, TrsStream stream, const float *const *block);
 
+/*
+  Complete the exchanges in flight, and forget their batch, because no forward follows. Collective.
+*/
+PetscErrorCode TrsLookAheadCancel(TrsLookAhead ahead, TrsStream stream);
+
 /* The number of bags that this rank has sent to other hosts, and how many of them ahead. */
 void TrsLookAheadCount(TrsLookAhead ahead, int64_t *n_bags, int64_t *n_ahead);

@@ -486,6 +486,14 @@ PetscErrorCode TrsShardedEbcSendAhead(TrsShardedEbc ebc, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsShardedEbcCancelAhead(TrsShardedEbc ebc, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (ebc->group[g]->ahead) PetscCall(TrsLookAheadCancel(ebc->group[g]->ahead, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardedEbcLookAhead(TrsShardedEbc ebc, int slot, int next, TrsStream stream)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);

@@ -157,6 +157,9 @@ PetscBool TrsShardedEbcLooksAhead(TrsShardedEbc ebc);
 PetscErrorCode TrsShardedEbcLookAhead(TrsShardedEbc ebc, int slot, int next, TrsStream stream);
 PetscErrorCode TrsShardedEbcSendAhead(TrsShardedEbc ebc, TrsStream stream);
 
+/* After SendAhead, end the look-ahead without the forward of `next`. */
+PetscErrorCode TrsShardedEbcCancelAhead(TrsShardedEbc ebc, TrsStream stream);
+
 /*
   Print the share of bags that travelled ahead, if bags were sent to other hosts so. Collective on
   comm, which has the ranks of the collection.

@@ -121,6 +121,13 @@ void TrsModelParallelLookAhead(TrsModelParallel m, int next)
   m->next_slot = next;
 }
 
+PetscErrorCode TrsModelParallelCancelAhead(TrsModelParallel m)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsShardedEbcCancelAhead(m->ebc, m->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelLookAheadView(TrsModelParallel m, MPI_Comm comm)
 {
   PetscFunctionBegin;

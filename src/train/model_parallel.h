@@ -190,6 +190,12 @@ PetscBool TrsModelParallelLooksAhead(TrsModelParallel model);
 */
 void TrsModelParallelLookAhead(TrsModelParallel model, int next);
 
+/*
+  Complete the exchange of rows that travel ahead. Must be called if the batch of the last LookAhead
+  is not trained. Collective.
+*/
+PetscErrorCode TrsModelParallelCancelAhead(TrsModelParallel model);
+
 /* Print how many bags have travelled ahead, if any could. Collective on the model's ranks. */
 PetscErrorCode TrsModelParallelLookAheadView(TrsModelParallel model, MPI_Comm comm);
 

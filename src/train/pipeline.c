@@ -524,9 +524,9 @@ PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBo
 }
 
 /*
-  Finish the work that has been started: a forward that ran ahead, and the input dist of the batch
-  after the forwards. If caches are filled ahead, it is the input dist of the batch after that
-  batch.
+  Finish the work that has been started: a forward that ran ahead, rows that travel ahead, and the
+  input dist of the batch after the forwards. If caches are filled or rows are sent ahead, it is the
+  input dist of the batch after that batch.
 */
 static PetscErrorCode drain(TrsPipeline p)
 {
@@ -535,6 +535,7 @@ static PetscErrorCode drain(TrsPipeline p)
   PetscFunctionBegin;
   if (p->ahead && p->hand[0].batch) PetscCall(TrsModelParallelLosses(p->model, slot_of(p, 0), p->losses));
   if (p->filled && p->ops->fill && p->hand[i].batch) PetscCall(wait_for_ids(p, i));
+  if (p->ops == &pipelines[TRS_LOOK_AHEAD]) PetscCall(TrsModelParallelCancelAhead(p->model));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
