@@ -343,6 +343,57 @@ static void test_objects(void **state)
 }
 
 /*
+  Read keys of thousands of objects that nobody gave. All have the default, and a name is valid
+  until the next call with the same key. A value that is stored for such a name belongs to its
+  object and key: "-table_user_embedding_dim" may be of the table "user_embedding".
+*/
+static void test_objects_without_options(void **state)
+{
+  static const char *const named[] = {"user_embedding"};
+  const TrsOptionObjects objects = {"table", 1, named};
+  static const TrsOptionGroup kept = TRS_OPTION_GROUP_OF_MODEL("Tables", "table", table_specs, "dim", NULL);
+  static const TrsOptionGroup *const with_model[] = {&plain_group, &kept};
+  const char *name, *other, *source;
+  char instance[64], expected[128], *text;
+  TrsOptions options;
+  PetscBool set;
+
+  (void)state;
+  assert_petsc_ok(create("-table_t7_pooling none -tables_dim 5", &options));
+  for (int t = 0; t < 5000; t++) {
+    int pooling = -1;
+
+    snprintf(instance, sizeof(instance), "%s%d", t % 1000 == 999 ? "a_table_with_a_much_longer_name_" : "t",
+             t);
+    assert_petsc_ok(TrsOptionsObjectName(options, "table", instance, "embedding_dim", &name));
+    assert_petsc_ok(TrsOptionsObjectName(options, "table", instance, "pooling", &other));
+    snprintf(expected, sizeof(expected), "-table_%s_embedding_dim", instance);
+    assert_string_equal(name, expected);
+    assert_int_equal(get_int(options, name), 64);
+    assert_petsc_ok(TrsOptionsGetEnum(options, other, &pooling, &set));
+    assert_true(pooling == (t == 7 ? 2 : 0) && set == (t == 7));
+    assert_petsc_ok(TrsOptionsSource(options, other, &source));
+    assert_string_equal(source, t == 7 ? "command line" : "default");
+    assert_petsc_ok(TrsOptionsObjectName(options, "table", instance, "dim", &name));
+    assert_string_equal(name, "-tables_dim");
+    assert_int_equal(get_int(options, name), 5);
+  }
+  assert_petsc_error(TrsOptionError(options, other, "wrong"), TRS_ERR_OPTION);
+  assert_string_equal(TrsErrorMessage(),
+                      "-table_a_table_with_a_much_longer_name_4999_pooling \"sum\" (default): wrong");
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+
+  assert_petsc_ok(create_in(with_model, "", &options));
+  assert_petsc_ok(TrsOptionsObjectName(options, "table", "user_embedding", "dim", &name));
+  assert_petsc_ok(TrsOptionsObjectName(options, "table", "user", "embedding_dim", &other));
+  assert_petsc_ok(TrsOptionsSettle(options, name, "3"));
+  assert_petsc_ok(TrsOptionsModelText(options, 1, &objects, &text));
+  assert_string_equal(text, "-table_user_embedding_dim 3\n");
+  assert_petsc_ok(PetscFree(text));
+  assert_petsc_ok(TrsOptionsDestroy(&options));
+}
+
+/*
   A command line and the error that it gives. file: contents of run.opts or run.yaml, which the
   command line may name.
 */
@@ -753,7 +804,8 @@ static void test_help(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test_setup(test_defaults, enter_folder), cmocka_unit_test(test_command_line),
               cmocka_unit_test(test_files), cmocka_unit_test(test_yaml), cmocka_unit_test(test_quoted_names),
-              cmocka_unit_test(test_objects), cmocka_unit_test(test_many), cmocka_unit_test(test_bad_input),
+              cmocka_unit_test(test_objects), cmocka_unit_test(test_objects_without_options),
+              cmocka_unit_test(test_many), cmocka_unit_test(test_bad_input),
               cmocka_unit_test(test_long_value), cmocka_unit_test(test_allow_unused),
               cmocka_unit_test(test_text), cmocka_unit_test(test_bandwidth),
               cmocka_unit_test(test_first_word), cmocka_unit_test(test_help_word),

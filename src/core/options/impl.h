@@ -2,11 +2,15 @@
 /* Declarations shared by the option files (option*.c). */
 #pragma once
 
+#include "core/options/option_index.h"
 #include "core/options/option_source.h"
 #include "core/options/option_value.h"
 #include "core/options/options.h"
 
-/* An option name that the user gave or that a module queried. */
+/*
+  An option name that the user or the model gave, or that a module queried. A name of one object
+  that is only queried has no entry of its own, but the key's blank (TrsIndexedOption).
+*/
 typedef struct trs_option_entry {
   char *name;
   const TrsOptionSpec *spec;   /* NULL for options of PETSc and for unknown options */
@@ -16,10 +20,9 @@ typedef struct trs_option_entry {
   PetscBool parsed;            /* true if `value` is set */
   PetscBool was_read;          /* read since the last TrsOptionsForgetReads() */
   TrsOptionValue value;
+  unsigned hash;                 /* TrsOptionHash() of the name */
   struct trs_option_entry *next; /* the next entry in the same bucket */
 } TrsOptionEntry;
-
-enum { TRS_OPTION_BUCKETS = 1 << 16 };
 
 typedef struct TrsOptionTrial_ TrsOptionTrial;
 
@@ -28,7 +31,10 @@ struct TrsOptionsImpl {
   int n_groups;
   int rank; /* rank in the options' communicator; rank 0 prints warnings */
   TrsGivenOptions given;
-  TrsOptionEntry *bucket[TRS_OPTION_BUCKETS];
+  TrsOptionIndex index;     /* of the groups' tables */
+  int n_entries, n_buckets; /* n_buckets: a power of two, at least n_entries */
+  TrsOptionEntry **bucket;  /* [n_buckets] */
+  TrsOptionEntry *blank;    /* the blank of the latest TrsOptionsObjectName(), or NULL */
   PetscBool allow_unused;
   TrsGivenOptions model; /* options of the checkpoint's model, which the user's options override */
   /* path of the checkpoint, even if it has no options of a model; NULL if there is no checkpoint */
@@ -85,13 +91,14 @@ void TrsOptionNameForAll(const TrsOptionGroup *group, const TrsOptionSpec *spec,
 
 /*
   Find the entry of a name. Returns NULL if the name was neither given nor queried. Case is ignored.
-  Not collective.
+  If the name is a blank's, and not just equal to it, the result is the blank. Not collective.
 */
 TrsOptionEntry *TrsOptionsFindEntry(TrsOptions options, const char *name);
 
 /*
-  Find the entry of a name, or create it. If spec is NULL, the option is searched in the tables. Not
-  collective. Out: entry, owned by options.
+  Find the entry of a name, or create it. The result is never a blank. If spec is NULL, it is the
+  blank's for a blank's name, otherwise the option is searched in the tables. Not collective. Out:
+  entry, owned by options.
 */
 PetscErrorCode TrsOptionsGetEntry(TrsOptions options, const char *name, const TrsOptionSpec *spec,
                                   TrsOptionEntry **entry);

@@ -8,7 +8,6 @@
 #include "core/options/option_petsc.h"
 #include "core/print.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,44 +15,63 @@
 
 enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_NAME = 512, TRS_MAX_SHOWN = 100 };
 
-static unsigned bucket_of(const char *name)
-{
-  unsigned hash = 2166136261u; /* FNV-1a of the name in lower case */
+enum { TRS_FIRST_BUCKETS = 1 << 10 };
 
-  for (; *name; name++) hash = (hash ^ (unsigned)tolower((unsigned char)*name)) * 16777619u;
-  return hash % TRS_OPTION_BUCKETS;
+static TrsOptionEntry *find_hashed(TrsOptions options, const char *name, unsigned hash)
+{
+  TrsOptionEntry *entry = options->n_buckets ? options->bucket[hash & (unsigned)(options->n_buckets - 1)]
+                                             : NULL;
+
+  while (entry && (entry->hash != hash || strcasecmp(entry->name, name) != 0)) entry = entry->next;
+  return entry;
+}
+
+/*
+  Find the blank that has this name. The names' addresses are compared, because only the caller of
+  TrsOptionsObjectName() can know which key the name was made of. In most calls it is the latest
+  blank.
+*/
+static TrsOptionEntry *find_blank(TrsOptions options, const char *name)
+{
+  if (options->blank && options->blank->name == name) return options->blank;
+  for (int i = 0; options->blank && i < options->index.capacity; i++) {
+    TrsOptionEntry *blank = options->index.slot[i].blank;
+
+    if (blank && blank->name == name) return blank;
+  }
+  return NULL;
 }
 
 TrsOptionEntry *TrsOptionsFindEntry(TrsOptions options, const char *name)
 {
-  TrsOptionEntry *entry = options->bucket[bucket_of(name)];
+  TrsOptionEntry *entry;
 
-  while (entry && strcasecmp(entry->name, name) != 0) entry = entry->next;
-  return entry;
+  if (options->blank && options->blank->name == name) return options->blank;
+  entry = find_hashed(options, name, TrsOptionHash(name));
+  return entry ? entry : find_blank(options, name);
+}
+
+static const TrsOptionSpec *spec_in(TrsOptions options, const TrsOptionGroup *group, const char *name)
+{
+  const TrsIndexedOption *found = TrsOptionIndexFind(&options->index, group, name);
+
+  return found ? found->spec : NULL;
 }
 
 /*
   Find the longest key of a per-object group with which `tail` ends: "user_embedding_dim" gives
   embedding_dim. If `whole` is set, the key must be equal to `tail`. Returns NULL if there is none.
 */
-static const TrsOptionSpec *key_in(const TrsOptionGroup *group, const char *tail, PetscBool whole)
+static const TrsOptionSpec *key_in(TrsOptions options, const TrsOptionGroup *group, const char *tail,
+                                   PetscBool whole)
 {
-  const TrsOptionSpec *best = NULL;
-  size_t n_tail = strlen(tail), n_best = 0;
+  const TrsOptionSpec *spec = NULL;
 
-  for (int i = 0; i < group->n; i++) {
-    const char *key = group->spec[i].name;
-    size_t n = strlen(key);
-    PetscBool fits = whole ? (PetscBool)(strcasecmp(tail, key) == 0)
-                           : (PetscBool)(n_tail > n + 1 && tail[n_tail - n - 1] == '_' &&
-                                         strcasecmp(tail + n_tail - n, key) == 0);
-
-    if (fits && n > n_best) {
-      best = &group->spec[i];
-      n_best = n;
-    }
-  }
-  return best;
+  if (whole) return spec_in(options, group, tail);
+  /* an object's name is not empty, so the key begins behind a later '_' */
+  for (const char *cut = tail[0] ? strchr(tail + 1, '_') : NULL; cut && !spec; cut = strchr(cut + 1, '_'))
+    spec = spec_in(options, group, cut + 1);
+  return spec;
 }
 
 /*
@@ -77,38 +95,62 @@ static const char *object_tail(const char *object, const char *name, PetscBool *
 */
 static const TrsOptionSpec *find_spec(TrsOptions options, const char *name)
 {
-  for (int g = 0; g < options->n_groups; g++) {
-    const TrsOptionGroup *group = options->groups[g];
+  const TrsOptionSpec *spec = spec_in(options, NULL, name);
 
-    for (int i = 0; !group->object && i < group->n; i++) {
-      if (strcasecmp(group->spec[i].name, name) == 0) return &group->spec[i];
-    }
-  }
-  for (int g = 0; g < options->n_groups; g++) {
+  for (int g = 0; g < options->n_groups && !spec; g++) {
     const TrsOptionGroup *group = options->groups[g];
     PetscBool all = PETSC_FALSE;
     const char *tail = group->object ? object_tail(group->object, name, &all) : NULL;
-    const TrsOptionSpec *spec = tail ? key_in(group, tail, all) : NULL;
 
-    if (spec) return spec;
+    spec = tail ? key_in(options, group, tail, all) : NULL;
   }
-  return NULL;
+  return spec;
+}
+
+/* Make more buckets, so that there are at least as many as entries. */
+static PetscErrorCode add_buckets(TrsOptions options)
+{
+  const int n = options->n_buckets ? 4 * options->n_buckets : TRS_FIRST_BUCKETS;
+  TrsOptionEntry **bucket;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1(n, &bucket));
+  for (int b = 0; b < options->n_buckets; b++) {
+    for (TrsOptionEntry *entry = options->bucket[b], *next; entry; entry = next) {
+      TrsOptionEntry **first = &bucket[entry->hash & (unsigned)(n - 1)];
+
+      next = entry->next;
+      entry->next = *first;
+      *first = entry;
+    }
+  }
+  PetscCall(PetscFree(options->bucket));
+  options->bucket = bucket;
+  options->n_buckets = n;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsOptionsGetEntry(TrsOptions options, const char *name, const TrsOptionSpec *spec,
                                   TrsOptionEntry **entry)
 {
-  unsigned bucket = bucket_of(name);
+  const unsigned hash = TrsOptionHash(name);
+  const TrsOptionEntry *blank;
+  TrsOptionEntry **bucket;
 
   PetscFunctionBegin;
-  *entry = TrsOptionsFindEntry(options, name);
-  if (!*entry) {
-    PetscCall(PetscNew(entry));
-    PetscCall(PetscStrallocpy(name, &(*entry)->name));
-    (*entry)->spec = spec ? spec : find_spec(options, name);
-    (*entry)->next = options->bucket[bucket];
-    options->bucket[bucket] = *entry;
-  }
+  *entry = find_hashed(options, name, hash);
+  if (*entry) PetscFunctionReturn(PETSC_SUCCESS);
+  if (options->n_entries == options->n_buckets) PetscCall(add_buckets(options));
+  blank = find_blank(options, name);
+  if (!spec) spec = blank ? blank->spec : find_spec(options, name);
+  bucket = &options->bucket[hash & (unsigned)(options->n_buckets - 1)];
+  PetscCall(PetscNew(entry));
+  PetscCall(PetscStrallocpy(name, &(*entry)->name));
+  (*entry)->spec = spec;
+  (*entry)->hash = hash;
+  (*entry)->next = *bucket;
+  *bucket = *entry;
+  options->n_entries++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -215,31 +257,63 @@ static const TrsOptionGroup *object_group(TrsOptions options, const char *object
   return NULL;
 }
 
+/* Append a word to a text, without its final 0. Returns the end. */
+static char *append(char *end, const char *word, size_t n)
+{
+  memcpy(end, word, n);
+  return end + n;
+}
+
+/* Give a key's blank the name of an object's option. Creates the blank if it does not exist yet. */
+static PetscErrorCode name_blank(TrsIndexedOption *found, const char *instance)
+{
+  const char *object = found->group->object, *key = found->spec->name;
+  const size_t n_object = strlen(object), n_instance = strlen(instance), n_key = strlen(key),
+               n = n_object + n_instance + n_key + 4;
+  char *end;
+
+  PetscFunctionBegin;
+  if (!found->blank) {
+    PetscCall(PetscNew(&found->blank));
+    found->blank->spec = found->spec;
+  }
+  if (found->blank_room < n) {
+    PetscCall(PetscFree(found->blank->name));
+    PetscCall(PetscMalloc1(2 * n, &found->blank->name));
+    found->blank_room = 2 * n;
+  }
+  end = append(found->blank->name, "-", 1);
+  end = append(end, object, n_object);
+  end = append(end, "_", 1);
+  end = append(end, instance, n_instance);
+  end = append(end, "_", 1);
+  end = append(end, key, n_key);
+  *end = '\0';
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, const char *instance,
                                     const char *key, const char **name)
 {
   const TrsOptionGroup *group = object_group(options, object);
-  const TrsOptionSpec *spec = group ? key_in(group, key, PETSC_TRUE) : NULL;
-  TrsOptionEntry *own, *all;
-  char *text;
-  size_t n = strlen(object) + strlen(instance) + strlen(key) + 5;
+  TrsIndexedOption *found = group ? TrsOptionIndexFind(&options->index, group, key) : NULL;
+  TrsOptionEntry *own;
+  const TrsOptionEntry *all;
 
   PetscFunctionBegin;
-  PetscCheck(spec, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s option %s is in no table", object, key);
-  PetscCall(PetscMalloc1(n, &text));
-  snprintf(text, n, "-%s_%s_%s", object, instance, key);
-  PetscCall(TrsOptionsGetEntry(options, text, spec, &own));
+  PetscCheck(found, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s option %s is in no table", object, key);
+  PetscCall(name_blank(found, instance));
+  own = find_hashed(options, found->blank->name, TrsOptionHash(found->blank->name));
   /* without the tables' names, the name was split differently: into a shorter table name and a
      longer key */
-  if (own->spec != spec) {
-    own->spec = spec;
+  if (own && own->spec != found->spec) {
+    own->spec = found->spec;
     if (own->parsed) PetscCall(TrsOptionValueFree(&own->value));
     own->parsed = PETSC_FALSE;
   }
-  snprintf(text, n, "-%ss_%s", object, key);
-  all = TrsOptionsFindEntry(options, text);
+  if (!own) own = options->blank = found->blank;
+  all = find_hashed(options, found->name_for_all, found->hash_for_all);
   *name = !own->given && all && (all->given || (all->model && !own->model)) ? all->name : own->name;
-  PetscCall(PetscFree(text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -263,17 +337,15 @@ static int compare_with_name(const void *key, const void *name)
 }
 
 /* Check whether `tail` consists of the name of an object, '_' and a key. */
-static PetscBool names_object(const TrsOptionGroup *group, const char *tail, int n, const char *const *sorted)
+static PetscBool names_object(TrsOptions options, const TrsOptionGroup *group, const char *tail, int n,
+                              const char *const *sorted)
 {
-  size_t n_tail = strlen(tail);
+  for (const char *cut = strchr(tail, '_'); cut; cut = strchr(cut + 1, '_')) {
+    const TrsPiece name = {tail, (size_t)(cut - tail)};
 
-  for (int i = 0; i < group->n; i++) {
-    const char *key = group->spec[i].name;
-    size_t n_key = strlen(key);
-    TrsPiece name = {tail, n_tail - n_key - 1};
-
-    if (n_tail <= n_key || tail[name.n] != '_' || strcasecmp(tail + name.n + 1, key) != 0) continue;
-    if (bsearch(&name, sorted, (size_t)n, sizeof(*sorted), compare_with_name)) return PETSC_TRUE;
+    if (spec_in(options, group, cut + 1) &&
+        bsearch(&name, sorted, (size_t)n, sizeof(*sorted), compare_with_name))
+      return PETSC_TRUE;
   }
   return PETSC_FALSE;
 }
@@ -293,11 +365,11 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
     const TrsGivenOption *given = &options->given.option[i];
     PetscBool all = PETSC_FALSE;
     const char *tail = object_tail(object, given->name, &all);
-    const TrsOptionSpec *key = tail && !all ? key_in(group, tail, PETSC_FALSE) : NULL;
+    const TrsOptionSpec *key = tail && !all ? key_in(options, group, tail, PETSC_FALSE) : NULL;
     char instance[TRS_MAX_NAME], what[TRS_MAX_MESSAGE];
     int closest;
 
-    if (!key || names_object(group, tail, n, sorted)) continue;
+    if (!key || names_object(options, group, tail, n, sorted)) continue;
     snprintf(instance, sizeof(instance), "%.*s", (int)(strlen(tail) - strlen(key->name) - 1), tail);
     closest = TrsNameClosest(instance, n, names);
     snprintf(what, sizeof(what), "there is no %s \"%.*s\"; the closest name is \"%.*s\"", object,

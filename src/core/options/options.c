@@ -55,13 +55,13 @@ PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *g
   PetscFunctionBegin;
   if (!text && spec->type == TRS_OPTION_BOOL) text = "true";
   if (!text && strcmp(spec->name, "-help") == 0) text = "true";
+  if (text && text[0]) PetscCall(TrsOptionValueParse(spec, text, given->folder, value, &valid, detail));
+  if (valid) PetscFunctionReturn(PETSC_SUCCESS);
   TrsOptionExpected(spec, expected, sizeof(expected));
   describe(given->name, given->value, given->source, what, sizeof(what));
   PetscCheck(text, PETSC_COMM_SELF, code, "%s: the value is missing; expected %s", what, expected);
   PetscCheck(text[0], PETSC_COMM_SELF, code, "%s: the value is empty; expected %s", what, expected);
-  PetscCall(TrsOptionValueParse(spec, text, given->folder, value, &valid, detail));
-  PetscCheck(valid, PETSC_COMM_SELF, code, "%s: expected %s%s", what, expected, detail);
-  PetscFunctionReturn(PETSC_SUCCESS);
+  SETERRQ(PETSC_COMM_SELF, code, "%s: expected %s%s", what, expected, detail);
 }
 
 /*
@@ -237,6 +237,7 @@ PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsO
   o->groups[0] = &core_group;
   for (int g = 0; g < n_groups; g++) o->groups[g + 1] = groups[g];
   o->n_groups = n_groups + 1;
+  PetscCall(TrsOptionIndexCreate(o->n_groups, o->groups, &o->index));
   PetscCall(TrsRankOf(comm, &o->rank, NULL));
   *options = o;
   TrsFileTrustOthers(trusts_on_line(argc, argv));
@@ -248,21 +249,33 @@ PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsO
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Free the contents of an entry. */
+static PetscErrorCode clear_entry(TrsOptionEntry *entry)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsOptionValueFree(&entry->value));
+  PetscCall(PetscFree(entry->name));
+  PetscCall(PetscFree(entry->settled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsOptionsDestroy(TrsOptions *options)
 {
   TrsOptions o = *options;
 
   PetscFunctionBegin;
   if (!o) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int b = 0; b < TRS_OPTION_BUCKETS; b++) {
+  for (int b = 0; b < o->n_buckets; b++) {
     for (TrsOptionEntry *entry = o->bucket[b], *next; entry; entry = next) {
       next = entry->next;
-      PetscCall(TrsOptionValueFree(&entry->value));
-      PetscCall(PetscFree(entry->name));
-      PetscCall(PetscFree(entry->settled));
+      PetscCall(clear_entry(entry));
       PetscCall(PetscFree(entry));
     }
   }
+  PetscCall(PetscFree(o->bucket));
+  for (int i = 0; i < o->index.capacity; i++)
+    if (o->index.slot[i].blank) PetscCall(clear_entry(o->index.slot[i].blank));
+  PetscCall(TrsOptionIndexFree(&o->index));
   PetscCall(TrsGivenOptionsFree(&o->given));
   PetscCall(TrsGivenOptionsFree(&o->model));
   PetscCall(PetscFree(o->checkpoint));
@@ -273,7 +286,7 @@ PetscErrorCode TrsOptionsDestroy(TrsOptions *options)
 
 void TrsOptionsForgetReads(TrsOptions options)
 {
-  for (int b = 0; b < TRS_OPTION_BUCKETS; b++)
+  for (int b = 0; b < options->n_buckets; b++)
     for (TrsOptionEntry *entry = options->bucket[b]; entry; entry = entry->next)
       entry->was_read = PETSC_FALSE;
 }
@@ -308,7 +321,8 @@ static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned t
   char folder[] = ".", source[] = "default";
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetEntry(options, name, NULL, &entry));
+  entry = TrsOptionsFindEntry(options, name);
+  if (!entry) PetscCall(TrsOptionsGetEntry(options, name, NULL, &entry));
   PetscCheck(entry->spec, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "option %s is in no table", name);
   PetscCheck(types & 1u << entry->spec->type, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "option %s is read as another type than it has", name);

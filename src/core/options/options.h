@@ -147,7 +147,8 @@ PetscErrorCode TrsOptionsGetReals(TrsOptions options, const char *name, int *n, 
 /*
   Return the full name of a per-object option: "-table_user_embedding_dim" if it was given; if not,
   "-tables_embedding_dim" if it was given; and if not, the first name, for which the getters find
-  the default. All getters above accept the result. The string is borrowed.
+  the default. All getters above accept the result. The string is borrowed until the next call with
+  the same object and key.
 */
 PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, const char *instance,
                                     const char *key, const char **name);
