@@ -71,13 +71,13 @@ static PetscErrorCode count_dense(TrsOptions options, TrsDataset dataset, int64_
 */
 static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
 {
-  int n = 0;
+  int n = 0, at = 0;
 
   PetscFunctionBegin;
   for (int t = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
 
-    if (!table->constraints.device_group || TrsShardingPlanFind(plan, table->name)) continue;
+    if (!table->constraints.device_group || TrsShardingPlanFindNext(plan, table->name, &at)) continue;
     if (n++ < TRS_SHOWN_TABLES)
       PetscCall(PetscPrintf(comm, "not in this plan: table %s, whose device group is %s\n", table->name,
                             table->constraints.device_group));
@@ -147,12 +147,13 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
 static PetscErrorCode tell_keys(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
 {
   TrsText text = {NULL, 0, 0};
+  int at = 0;
 
   PetscFunctionBegin;
   for (int t = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
 
-    if (TrsShardingPlanFind(plan, table->name)) PetscCall(TrsKeysWrite(1, &table, &text));
+    if (TrsShardingPlanFindNext(plan, table->name, &at)) PetscCall(TrsKeysWrite(1, &table, &text));
   }
   if (text.data) PetscCall(PetscPrintf(comm, "%s", text.data));
   PetscCall(TrsTextFree(&text));
@@ -182,7 +183,7 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
   PetscBool trains = PETSC_FALSE;
   double *bytes;
   char of_run[32], of_plan[32];
-  int worst = 0;
+  int worst = 0, at = 0;
 
   PetscFunctionBegin;
   PetscCall(is_training(options, tables, &trains));
@@ -195,7 +196,7 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
   for (int d = 0; d < plan->n_devices; d++)
     bytes[d] = -(double)(plan->device_storage[d].hbm + plan->device_storage[d].ddr);
   for (int t = 0; t < tables->n; t++) {
-    const TrsTablePlan *of_table = TrsShardingPlanFind(plan, tables->table[t].name);
+    const TrsTablePlan *of_table = TrsShardingPlanFindNext(plan, tables->table[t].name, &at);
 
     for (int i = 0; of_table && !TrsKernelIsQuantised(of_table->compute_kernel) && i < of_table->n_shards;
          i++)

@@ -22,7 +22,7 @@ PetscErrorCode TrsColumnCutsTell(MPI_Comm comm, TrsOptions options, const TrsTab
 {
   const char *optimizer = NULL, *names[TRS_SHOWN_NAMES] = {"", "", ""};
   PetscBool reproducible;
-  int n = 0;
+  int n = 0, at = 0;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
@@ -30,7 +30,7 @@ PetscErrorCode TrsColumnCutsTell(MPI_Comm comm, TrsOptions options, const TrsTab
   for (int t = 0; t < tables->n; t++) {
     TrsSparseOptimizerKind kind;
 
-    if (!is_cut(TrsShardingPlanFind(plan, tables->table[t].name))) continue;
+    if (!is_cut(TrsShardingPlanFindNext(plan, tables->table[t].name, &at))) continue;
     PetscCall(TrsSparseOptimizerKindOf(options, TrsTableOptionName(&tables->table[t]), &kind));
     if (!TrsSparseOptimizerCouplesColumns(kind)) continue;
     if (n < TRS_SHOWN_NAMES) names[n] = tables->table[t].name;

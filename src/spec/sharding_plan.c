@@ -27,7 +27,17 @@ PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan)
 
 const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char *table)
 {
-  for (int t = 0; t < plan->n_tables; t++) {
+  int at = 0;
+
+  return TrsShardingPlanFindNext(plan, table, &at);
+}
+
+const TrsTablePlan *TrsShardingPlanFindNext(const TrsShardingPlan *plan, const char *table, int *at)
+{
+  for (int i = 0; i < plan->n_tables; i++) {
+    const int t = *at < plan->n_tables ? *at : 0;
+
+    *at = t + 1;
     if (!strcmp(plan->table[t].name, table)) return &plan->table[t];
   }
   return NULL;

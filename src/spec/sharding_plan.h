@@ -72,6 +72,16 @@ PetscErrorCode TrsShardingPlanFree(TrsShardingPlan *plan);
 const TrsTablePlan *TrsShardingPlanFind(const TrsShardingPlan *plan, const char *table);
 
 /*
+  TrsShardingPlanFindNext - Find a table's plan like TrsShardingPlanFind(), for a loop over tables.
+
+  Not collective. The search begins behind the last result and goes round. A plan mostly has the
+  tables in the order of their configs, so a loop over all tables is then linear.
+
+  InOut: at  index where the search begins; 0 before the loop
+*/
+const TrsTablePlan *TrsShardingPlanFindNext(const TrsShardingPlan *plan, const char *table, int *at);
+
+/*
   A column block of a table: all shards that begin at the same column. In the plan they follow one
   another in row order.
 */

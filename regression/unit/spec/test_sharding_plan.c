@@ -77,6 +77,7 @@ static void test_json_round_trip(void **state)
 {
   TrsShardingPlan plan = make_plan(), again;
   char *json, *json_again;
+  int at = 0;
 
   (void)state;
   assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
@@ -89,6 +90,13 @@ static void test_json_round_trip(void **state)
   assert_close(again.critical_path, 0.1 + 0.2, 0, 0);
   assert_ptr_equal(TrsShardingPlanFind(&again, "cw"), &again.table[2]);
   assert_null(TrsShardingPlanFind(&again, "none"));
+  /* forward, backward, the same table twice, and behind the last table */
+  assert_ptr_equal(TrsShardingPlanFindNext(&again, again.table[3].name, &at), &again.table[3]);
+  assert_ptr_equal(TrsShardingPlanFindNext(&again, again.table[1].name, &at), &again.table[1]);
+  assert_ptr_equal(TrsShardingPlanFindNext(&again, again.table[1].name, &at), &again.table[1]);
+  assert_null(TrsShardingPlanFindNext(&again, "none", &at));
+  assert_ptr_equal(TrsShardingPlanFindNext(&again, again.table[6].name, &at), &again.table[6]);
+  assert_ptr_equal(TrsShardingPlanFindNext(&again, again.table[0].name, &at), &again.table[0]);
   assert_petsc_ok(PetscFree(json));
   assert_petsc_ok(PetscFree(json_again));
   assert_petsc_ok(TrsShardingPlanFree(&again));

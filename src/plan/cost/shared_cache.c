@@ -278,6 +278,7 @@ static PetscErrorCode list_parts(const TrsTableConfigs *tables, const TrsShardin
                                  TrsCachedPart **part)
 {
   size_t n_shards = 0;
+  int at = 0;
 
   PetscFunctionBegin;
   for (int t = 0; t < plan->n_tables; t++) n_shards += (size_t)plan->table[t].n_shards;
@@ -285,7 +286,7 @@ static PetscErrorCode list_parts(const TrsTableConfigs *tables, const TrsShardin
   *n = 0;
   for (int t = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
-    const TrsTablePlan *found = TrsShardingPlanFind(plan, table->name);
+    const TrsTablePlan *found = TrsShardingPlanFindNext(plan, table->name, &at);
 
     if (!found || !TrsKernelKeepsLines(found->compute_kernel) || !has_curve(table)) continue;
     for (int s = 0; s < found->n_shards; s++)
