@@ -13,9 +13,28 @@ typedef struct {
 } TrsDevice;
 
 typedef struct {
-  int64_t key[3]; /* sort keys, compared in this order, descending */
-  int position;   /* sort key that is compared last, ascending */
+  int64_t key[3];     /* sort keys, compared in this order, descending */
+  int position;       /* sort key that is compared last, ascending */
+  uint8_t is_uniform; /* 1: the option at this position is uniform */
 } TrsGroupKey;
+
+/*
+  The part of an option that the partitioner reads. A record fills two cache lines, whereas the
+  option and its classes are in six lines at several places. A placement reads thousands of options.
+*/
+typedef struct {
+  const TrsPlanOption *option; /* NULL: the record is empty */
+  TrsShardClass first;         /* copy of the shard class 0 */
+  TrsStorage total_storage;
+  double total_perf;
+  int n_shards;
+  TrsModule module;
+  TrsPartitionBy partition_by;
+  TrsPieceKind piece; /* kind of the option's pieces, if it is not uniform */
+  /* 0 or 1. one_class: all shards have class 0; is_negative: a shard has negative bytes; is_new:
+     the option's key may be old */
+  uint8_t is_uniform, same_perf, one_class, is_negative, is_new;
+} TrsOptionRecord;
 
 struct TrsPartitionerImpl {
   TrsPartitionerConfig config;
@@ -34,17 +53,47 @@ struct TrsPartitionerImpl {
   int *refused;          /* [n_hosts] hosts on which the current option did not fit */
   TrsGroupKey *host_key; /* [n_hosts] sorted by load */
   TrsDevice *saved;      /* [group] copies of a host's devices, made before a trial */
-  /* [n] The proposal's options in placing order. They are kept for the next proposal, which
-     differs only a little. */
+  /* [n_records] The options of the latest proposal. They are kept for the next proposal, which
+     differs only a little. The group keys and the sums below belong to these options. */
+  TrsOptionRecord *record;
+  int n_records;
+  /* [n_group] The options in placing order; n_group is 0 or n_records */
   TrsGroupKey *group;
+  TrsGroupKey *moved; /* [max_tables] scratch: groups whose place changes */
   int n_group;
+  PetscBool sorts_by_perf, balances_modules; /* the order of the groups */
+  int64_t in_module[TRS_N_MODULES];          /* number of options */
+  /* Numbers of options. By hand: shards differ in perf. Misfits: uniform, but without a shard for
+     each device. */
+  int n_by_hand, n_uniform, n_uniform_by_hand, n_misfits;
   TrsPlacement placement, kept; /* kept: the best placement of memory_balanced */
   /* [W] Memory that may be filled: the config's memory, or another hbm under memory_balanced. */
   TrsStorage *left;
-  int64_t *uniform_hbm, *uniform_ddr; /* [W + 2] differences between neighbouring devices */
-  double *rank_sum;                   /* [W] sums of times for the rating */
-  int *sum_of;                        /* [W] index of each rank's sum in rank_sum */
+  /* [W + 2] Memory of the uniform options, as differences between neighbouring devices. Options
+     made by hand and misfits are left out. */
+  int64_t *uniform_hbm, *uniform_ddr;
+  double *rank_sum; /* [W] sums of times for the rating */
+  int *sum_of;      /* [W] index of each rank's sum in rank_sum */
 };
+
+/*
+  Let the records be those of a proposal's options. Not collective.
+
+  In:  proposal  an option must not change as long as the partitioner exists
+*/
+void TrsPartitionerTake(TrsPartitioner p, const TrsProposal *proposal);
+
+/* Sort the groups of the latest TrsPartitionerTake() into placing order. Not collective. */
+void TrsPartitionerOrder(TrsPartitioner p, PetscBool sort_by_perf, PetscBool balance_modules);
+
+/* Compare two TrsGroupKey for qsort(). */
+int TrsGroupKeyCompare(const void *a, const void *b);
+
+/* The shard class of a record's shard. */
+static inline const TrsShardClass *TrsRecordShard(const TrsOptionRecord *record, int shard)
+{
+  return record->one_class ? &record->first : TrsOptionShard(record->option, shard);
+}
 
 /*
   Place a proposal by greedy_perf within p->left. *complete is set if every shard got a rank. Not
@@ -55,10 +104,11 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
                                   PetscBool *complete);
 
 /*
-  The slowest device's time in ms, summed in TorchRec's order. If the time is above the limit, the
-  result is above the limit too, but otherwise arbitrary. Not collective.
+  The slowest device's time in ms for the latest placement of TrsPartitionGreedy(), summed in
+  TorchRec's order. If the time is above the limit, the result is above the limit too, but otherwise
+  arbitrary. Not collective.
 */
-double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit);
+double TrsRatePlacement(TrsPartitioner p, double limit);
 
 PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *proposal, PetscBool *placed,
                                           double *rating);

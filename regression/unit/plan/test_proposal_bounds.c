@@ -112,6 +112,30 @@ static void make_problem(problem_t *p, int seed)
 }
 
 /*
+  Compare a partitioner that keeps records of earlier proposals with a new one: the ranks and the
+  rating are the same, bit for bit.
+*/
+static void check_records(const problem_t *p, TrsPartitioner kept)
+{
+  const TrsPartitionHint hint = {.limit = HUGE_VAL};
+  const TrsProposal proposal = {p->n, (const TrsPlanOption **)(uintptr_t)p->list};
+  const TrsPlacement *old_ranks, *ranks;
+  double old_rating = 0, rating = 0;
+  PetscBool old_placed, placed;
+  TrsPartitioner anew;
+
+  assert_petsc_ok(TrsPartitionerCreate(&p->config, p->n, &anew));
+  assert_petsc_ok(TrsPartition(anew, &proposal, &hint, &ranks, &placed, &rating));
+  assert_petsc_ok(TrsPartition(kept, &proposal, &hint, &old_ranks, &old_placed, &old_rating));
+  assert_int_equal(old_placed, placed);
+  assert_true(!placed || old_rating == rating);
+  for (int t = 0; t < p->n && placed; t++)
+    for (int s = 0; s < p->list[t]->n_shards; s++)
+      assert_int_equal(TrsPlacementRank(old_ranks, t, s), TrsPlacementRank(ranks, t, s));
+  assert_petsc_ok(TrsPartitionerDestroy(&anew));
+}
+
+/*
   Compare the outcome of one proposal with the bounds, and with a partitioner that gets hints. Count
   the outcomes that are certain.
 */
@@ -175,10 +199,14 @@ static void test_certainty(void **state)
                   bounds.own.host_hbm == anew.own.host_hbm);
       assert_true(bounds.key[0] == anew.key[0] && bounds.key[1] == anew.key[1]);
       check_proposal(i % 2 ? &bounds : &anew, judge, hinted, &proposal, limit, certain);
+      if (i % 10 == 9) check_records(p, judge);
       if (i % 50 == 0) limit = TrsProposalBoundsRating(&bounds) * (1 + 0.1 * draw(p, 10));
     }
     assert_petsc_ok(TrsProposalBoundsFree(&bounds));
     assert_petsc_ok(TrsProposalBoundsFree(&anew));
+    /* fewer tables than before: all records are new */
+    p->n = 1;
+    check_records(p, judge);
     assert_petsc_ok(TrsPartitionerDestroy(&judge));
     assert_petsc_ok(TrsPartitionerDestroy(&hinted));
   }

@@ -2,12 +2,16 @@
 #include "plan/search/min_tree.h"
 
 #include <math.h>
+#include <string.h>
 
 static TrsMinNode merge(const TrsMinNode *a, const TrsMinNode *b)
 {
-  return (TrsMinNode){.load = a->load <= b->load ? a->load : b->load,
+  const PetscBool first = (PetscBool)(a->load <= b->load);
+
+  return (TrsMinNode){.load = first ? a->load : b->load,
                       .hbm = a->hbm >= b->hbm ? a->hbm : b->hbm,
-                      .ddr = a->ddr >= b->ddr ? a->ddr : b->ddr};
+                      .ddr = a->ddr >= b->ddr ? a->ddr : b->ddr,
+                      .leaf = first ? a->leaf : b->leaf};
 }
 
 PetscErrorCode TrsMinTreeCreate(int n, TrsMinTree *tree)
@@ -18,7 +22,7 @@ PetscErrorCode TrsMinTreeCreate(int n, TrsMinTree *tree)
   while (tree->n_leaves < n) tree->n_leaves *= 2;
   PetscCall(PetscMalloc1(2 * (size_t)tree->n_leaves, &tree->node));
   for (int i = n; i < tree->n_leaves; i++)
-    tree->node[tree->n_leaves + i] = (TrsMinNode){HUGE_VAL, INT64_MIN, INT64_MIN};
+    tree->node[tree->n_leaves + i] = (TrsMinNode){HUGE_VAL, INT64_MIN, INT64_MIN, i};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -31,21 +35,47 @@ PetscErrorCode TrsMinTreeFree(TrsMinTree *tree)
 
 void TrsMinTreeBuild(TrsMinTree *tree)
 {
+  for (int i = 0; i < tree->n_leaves; i++) tree->node[tree->n_leaves + i].leaf = i;
   for (int i = tree->n_leaves - 1; i >= 1; i--)
     tree->node[i] = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]);
 }
 
+/*
+  The bits of a load. Loads are >= 0, and such doubles sort like their bits. The compiler selects
+  the smaller of two integers without a branch, which a processor could rarely predict here.
+*/
+static int64_t bits_of(double load)
+{
+  int64_t bits;
+
+  memcpy(&bits, &load, sizeof(bits));
+  return bits;
+}
+
 void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t ddr)
 {
-  int i = tree->n_leaves + leaf;
+  size_t i = (size_t)tree->n_leaves + (size_t)leaf;
+  int64_t bits = bits_of(load);
 
-  tree->node[i] = (TrsMinNode){load, hbm, ddr};
-  for (i /= 2; i >= 1; i /= 2) {
-    TrsMinNode now = merge(&tree->node[2 * (size_t)i], &tree->node[2 * (size_t)i + 1]), *old = &tree->node[i];
+  tree->node[i] = (TrsMinNode){load, hbm, ddr, leaf};
+  while (i > 1) {
+    const TrsMinNode *other = &tree->node[i ^ 1];
+    TrsMinNode *up = &tree->node[i / 2];
+    const int64_t of_other = bits_of(other->load);
+    /* the leaves on the left are the smaller ones, so this is merge() in either order */
+    const int is_other = (of_other < bits) | ((of_other == bits) & (other->leaf < leaf));
 
-    if (now.load == old->load && now.hbm == old->hbm && now.ddr == old->ddr)
+    bits = is_other ? of_other : bits;
+    leaf = is_other ? other->leaf : leaf;
+    hbm = PetscMax(hbm, other->hbm);
+    ddr = PetscMax(ddr, other->ddr);
+    if ((bits == bits_of(up->load)) & (leaf == up->leaf) & (hbm == up->hbm) & (ddr == up->ddr))
       return; /* the nodes above do not change either */
-    *old = now;
+    memcpy(&up->load, &bits, sizeof(bits));
+    up->hbm = hbm;
+    up->ddr = ddr;
+    up->leaf = leaf;
+    i /= 2;
   }
 }
 
@@ -81,12 +111,11 @@ static void search(TrsSearch *s, int i, int first, int width)
 int TrsMinTreeFind(const TrsMinTree *tree, int64_t hbm, int64_t ddr)
 {
   TrsSearch s = {.tree = tree, .hbm = hbm, .ddr = ddr, .leaf = -1};
-  int i = 1;
+  const int least = tree->node[1].leaf;
+  const TrsMinNode *node = &tree->node[(size_t)tree->n_leaves + (size_t)least];
 
-  while (i < tree->n_leaves)
-    i = 2 * i + (tree->node[2 * (size_t)i].load <= tree->node[2 * (size_t)i + 1].load ? 0 : 1);
   /* In most searches the leaf with the least load has enough memory. */
-  if (tree->node[i].hbm >= hbm && tree->node[i].ddr >= ddr) return i - tree->n_leaves;
+  if (node->hbm >= hbm && node->ddr >= ddr) return least;
   search(&s, 1, 0, tree->n_leaves);
   return s.leaf;
 }

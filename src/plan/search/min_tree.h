@@ -3,8 +3,9 @@
   A tournament tree over bins (devices or hosts). It finds the least loaded bin that has enough free
   memory.
 
-  The leaves are in tie-breaking order. Each inner node stores the least load below it and the
-  largest free memory of each kind, so that a search skips full bins.
+  The leaves are in tie-breaking order. Each inner node stores the least load below it, the leaf
+  that has it, and the largest free memory of each kind. So the least loaded bin is known without a
+  search, and a search for a bin with enough memory skips full bins.
 */
 #pragma once
 
@@ -15,6 +16,7 @@
 typedef struct {
   double load;      /* the least load below this node */
   int64_t hbm, ddr; /* the largest free memory of each kind below this node */
+  int leaf;         /* the first leaf below this node that has the least load */
 } TrsMinNode;
 
 typedef struct {
@@ -25,9 +27,10 @@ typedef struct {
 PetscErrorCode TrsMinTreeCreate(int n, TrsMinTree *tree);
 PetscErrorCode TrsMinTreeFree(TrsMinTree *tree);
 
-/* Build the tree. The caller must have written node[n_leaves + i] for all i. */
+/* Build the tree. The caller must have written node[n_leaves + i] for all i, without `leaf`. */
 void TrsMinTreeBuild(TrsMinTree *tree);
 
+/* Change a bin. load must be >= 0. */
 void TrsMinTreeSet(TrsMinTree *tree, int leaf, double load, int64_t hbm, int64_t ddr);
 
 /*

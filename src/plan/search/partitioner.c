@@ -31,19 +31,21 @@ PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_
   for (int leaf = 0; leaf < W; leaf++) p->leaf_of[p->rank_of[leaf]] = leaf;
   PetscCall(TrsMinTreeCreate(W, &p->devices));
   PetscCall(TrsMinTreeCreate(PetscMax(1, p->n_hosts), &p->hosts));
-  p->hosts.node[p->hosts.n_leaves] = (TrsMinNode){HUGE_VAL, INT64_MIN, INT64_MIN};
+  p->hosts.node[p->hosts.n_leaves] = (TrsMinNode){.load = HUGE_VAL, .hbm = INT64_MIN, .ddr = INT64_MIN};
   TrsMinTreeBuild(&p->hosts); /* this tree stays empty if no host is complete */
   PetscCall(PetscCalloc1(p->n_hosts, &p->host_changed));
   PetscCall(PetscMalloc1(p->n_hosts, &p->changed));
   PetscCall(PetscMalloc1(p->n_hosts, &p->refused));
   PetscCall(PetscMalloc1(p->n_hosts, &p->host_key));
   PetscCall(PetscMalloc1(PetscMin(W, config->group), &p->saved));
+  PetscCall(PetscCalloc1(max_tables, &p->record));
   PetscCall(PetscMalloc1(max_tables, &p->group));
+  PetscCall(PetscMalloc1(max_tables, &p->moved));
   PetscCall(PetscMalloc1(max_tables, &p->placement.first));
   PetscCall(PetscMalloc1(W, &p->left));
   memcpy(p->left, config->left, (size_t)W * sizeof(*p->left));
-  PetscCall(PetscMalloc1(W + 2, &p->uniform_hbm));
-  PetscCall(PetscMalloc1(W + 2, &p->uniform_ddr));
+  PetscCall(PetscCalloc1(W + 2, &p->uniform_hbm));
+  PetscCall(PetscCalloc1(W + 2, &p->uniform_ddr));
   PetscCall(PetscMalloc1(W + 1, &p->rank_sum));
   PetscCall(PetscMalloc1(W, &p->sum_of));
   *partitioner = p;
@@ -66,7 +68,9 @@ PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner)
   PetscCall(PetscFree(p->refused));
   PetscCall(PetscFree(p->host_key));
   PetscCall(PetscFree(p->saved));
+  PetscCall(PetscFree(p->record));
   PetscCall(PetscFree(p->group));
+  PetscCall(PetscFree(p->moved));
   PetscCall(TrsPlacementFree(&p->placement));
   PetscCall(TrsPlacementFree(&p->kept));
   PetscCall(PetscFree(p->left));
@@ -108,14 +112,12 @@ PetscErrorCode TrsPlacementFree(TrsPlacement *placement)
   slowest, given rounding errors, are summed again. All devices that have only uniform shards have
   the same sum, so one sum serves all of them.
 */
-static int choose_sums(TrsPartitioner p, const TrsProposal *proposal, double slowest)
+static int choose_sums(TrsPartitioner p, double slowest)
 {
   /* Sum 0 is the sum of devices that have only uniform shards. */
   int W = p->config.world_size, n_sums = 1;
-  PetscBool by_hand = PETSC_FALSE;
 
-  for (int i = 0; i < proposal->n; i++) by_hand = (PetscBool)(by_hand || !proposal->option[i]->same_perf);
-  for (int r = 0; r < W; r++) p->sum_of[r] = by_hand ? 1 : 0;
+  for (int r = 0; r < W; r++) p->sum_of[r] = p->n_by_hand > 0 ? 1 : 0;
   for (int k = 0; k < p->placement.n_ranks; k++) p->sum_of[p->placement.rank[k]] = 1;
   for (int r = 0; r < W; r++) {
     if (p->device[r].total < slowest * (1 - ROUNDING)) {
@@ -127,26 +129,25 @@ static int choose_sums(TrsPartitioner p, const TrsProposal *proposal, double slo
   return n_sums;
 }
 
-double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit)
+double TrsRatePlacement(TrsPartitioner p, double limit)
 {
   double slowest = p->slowest, rating = 0;
   int n_sums;
 
   if (slowest * (1 - ROUNDING) > limit) return slowest;
-  n_sums = choose_sums(p, proposal, slowest);
+  n_sums = choose_sums(p, slowest);
   memset(p->rank_sum, 0, (size_t)n_sums * sizeof(*p->rank_sum));
-  for (int i = 0; i < proposal->n; i++) {
-    const TrsPlanOption *option = proposal->option[i];
-    PetscBool uniform = (PetscBool)(p->placement.first[i] < 0);
+  for (int i = 0; i < p->n_records; i++) {
+    const TrsOptionRecord *record = &p->record[i];
 
-    if (uniform && option->same_perf) {
-      for (int k = 0; k < n_sums; k++) p->rank_sum[k] += option->shard_class[0].total;
+    if (record->is_uniform && record->same_perf) {
+      for (int k = 0; k < n_sums; k++) p->rank_sum[k] += record->first.total;
       continue;
     }
-    for (int s = 0; s < option->n_shards; s++) {
+    for (int s = 0; s < record->n_shards; s++) {
       int sum = p->sum_of[TrsPlacementRank(&p->placement, i, s)];
 
-      if (sum >= 0) p->rank_sum[sum] += TrsOptionShard(option, s)->total;
+      if (sum >= 0) p->rank_sum[sum] += TrsRecordShard(record, s)->total;
     }
   }
   for (int k = 0; k < n_sums; k++) rating = PetscMax(rating, p->rank_sum[k]);
@@ -167,8 +168,7 @@ PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *propo
   } else {
     PetscCall(TrsPartitionGreedy(p, proposal, hint, p->config.sort_by_perf, p->config.balance_modules, placed,
                                  &complete));
-    if (*placed)
-      *rating = complete && !hint->rating_is_moot ? TrsRatePlacement(p, proposal, hint->limit) : HUGE_VAL;
+    if (*placed) *rating = complete && !hint->rating_is_moot ? TrsRatePlacement(p, hint->limit) : HUGE_VAL;
     *placement = &p->placement;
   }
   PetscFunctionReturn(PETSC_SUCCESS);

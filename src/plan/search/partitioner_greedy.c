@@ -18,15 +18,12 @@
   TRS_LOOK_DEVICES devices.
 */
 enum { TRS_FIRST_LOOK = 16, TRS_LOOK_PART = 8, TRS_LOOK_DEVICES = 32 };
+/* The number of options between an option that is placed and one whose record is fetched. */
+enum { TRS_FETCH_AHEAD = 4 };
 /*
   Relative allowance for rounding errors. Sums of the same numbers in two orders differ by far less.
 */
 #define ROUNDING 1e-9
-
-static PetscBool is_uniform(const TrsPlanOption *option)
-{
-  return (PetscBool)(option->partition_by == TRS_PARTITION_UNIFORM);
-}
 
 static PetscBool fits(const TrsDevice *device, const TrsShardClass *shard)
 {
@@ -61,127 +58,42 @@ static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
   return PETSC_TRUE;
 }
 
-/*
-  Place all uniform options. An evenly split option costs every device the same time. Its memory
-  depends on the shard class, and each class covers one range of ranks, at most three in all. So
-  times are added once, in proposal order. Memory is added as differences between neighbouring
-  devices. The results equal exactly those of a loop over devices.
-*/
-static PetscBool place_uniform(TrsPartitioner p, const TrsProposal *proposal)
+/* The time that the uniform options take on each device, added in proposal order. */
+static TrsPerf uniform_perf(const struct TrsPartitionerImpl *p)
 {
-  int W = p->config.world_size, n_uniform = 0;
+  TrsPerf perf = {0};
+
+  for (int i = 0; i < p->n_records; i++)
+    if (p->record[i].is_uniform) TrsPerfAdd(&perf, &p->record[i].first.perf);
+  return perf;
+}
+
+/*
+  Place all uniform options. An evenly split option costs every device the same time, so times are
+  added once, in proposal order. Memory is known as differences between neighbouring devices. The
+  results equal exactly those of a loop over devices.
+*/
+static PetscBool place_uniform(TrsPartitioner p)
+{
+  const PetscBool by_hand = (PetscBool)(p->n_uniform_by_hand > 0);
   int64_t hbm = 0, ddr = 0;
   TrsPerf perf = {0};
-  PetscBool by_hand = PETSC_FALSE;
 
-  memset(p->uniform_hbm, 0, (size_t)(W + 2) * sizeof(*p->uniform_hbm));
-  memset(p->uniform_ddr, 0, (size_t)(W + 2) * sizeof(*p->uniform_ddr));
-  for (int i = 0; i < proposal->n; i++) {
-    const TrsPlanOption *option = proposal->option[i];
-    const TrsShardClass *c = option->shard_class;
-
-    if (!is_uniform(option)) continue;
-    if (option->n_shards != W) return PETSC_FALSE;
-    n_uniform++;
-    if (!option->same_perf) by_hand = PETSC_TRUE;
-    if (by_hand) continue;
-    TrsPerfAdd(&perf, &c[0].perf);
-    if (option->class_of) {
-      for (int r = 0; r < W; r++) {
-        const TrsStorage *now = &c[option->class_of[r]].storage;
-
-        p->uniform_hbm[r] += now->hbm;
-        p->uniform_hbm[r + 1] -= now->hbm;
-        p->uniform_ddr[r] += now->ddr;
-        p->uniform_ddr[r + 1] -= now->ddr;
-      }
-      continue;
-    }
-    p->uniform_hbm[0] += c[0].storage.hbm;
-    p->uniform_ddr[0] += c[0].storage.ddr;
-    for (int k = 1; k < option->n_classes; k++) {
-      p->uniform_hbm[option->n_full + k - 1] += c[k].storage.hbm - c[k - 1].storage.hbm;
-      p->uniform_ddr[option->n_full + k - 1] += c[k].storage.ddr - c[k - 1].storage.ddr;
-    }
-  }
-  if (by_hand) perf = (TrsPerf){0};
+  if (p->n_misfits > 0) return PETSC_FALSE;
+  if (!by_hand) perf = uniform_perf(p);
   p->slowest = TrsPerfTotal(&perf);
-  for (int r = 0; r < W; r++) {
+  for (int r = 0; r < p->config.world_size; r++) {
     if (!by_hand) {
       hbm += p->uniform_hbm[r];
       ddr += p->uniform_ddr[r];
     }
     p->device[r] = (TrsDevice){perf, p->slowest, p->left[r].hbm - hbm, p->left[r].ddr - ddr};
-    if (n_uniform && !by_hand && (p->device[r].hbm < 0 || p->device[r].ddr < 0)) return PETSC_FALSE;
+    if (p->n_uniform && !by_hand && (p->device[r].hbm < 0 || p->device[r].ddr < 0)) return PETSC_FALSE;
   }
-  for (int i = 0; by_hand && i < proposal->n; i++) {
-    if (is_uniform(proposal->option[i]) && !place_each(p, proposal->option[i])) return PETSC_FALSE;
+  for (int i = 0; by_hand && i < p->n_records; i++) {
+    if (p->record[i].is_uniform && !place_each(p, p->record[i].option)) return PETSC_FALSE;
   }
   return PETSC_TRUE;
-}
-
-/* ---- the order of the other options ---- */
-
-static PetscBool comes_before(const TrsGroupKey *a, const TrsGroupKey *b)
-{
-  for (int k = 0; k < 3; k++) {
-    if (a->key[k] != b->key[k]) return (PetscBool)(a->key[k] > b->key[k]);
-  }
-  return (PetscBool)(a->position < b->position);
-}
-
-static int compare_groups(const void *a, const void *b)
-{
-  return comes_before(a, b) ? -1 : 1;
-}
-
-/*
-  Sort the groups. No two groups compare equal, so the result does not depend on the method: an
-  insertion sort repairs the last proposal's order, and qsort() takes over if the repair takes long.
-*/
-static void sort_groups(TrsGroupKey *group, int n)
-{
-  int64_t moves = 8 * (int64_t)n;
-
-  for (int i = 1; i < n; i++) {
-    TrsGroupKey mine = group[i];
-    int j = i;
-
-    for (; j > 0 && comes_before(&mine, &group[j - 1]); j--) group[j] = group[j - 1];
-    group[j] = mine;
-    moves -= i - j;
-    if (moves < 0) {
-      qsort(group, (size_t)n, sizeof(*group), compare_groups);
-      return;
-    }
-  }
-}
-
-static void order_groups(TrsPartitioner p, const TrsProposal *proposal, PetscBool sort_by_perf,
-                         PetscBool balance_modules)
-{
-  int64_t in_module[TRS_N_MODULES] = {0};
-
-  for (int i = 0; i < proposal->n; i++) in_module[proposal->option[i]->module]++;
-  if (p->n_group != proposal->n) {
-    for (int i = 0; i < proposal->n; i++) p->group[i].position = i;
-    p->n_group = proposal->n;
-  }
-  for (int g = 0; g < p->n_group; g++) {
-    TrsGroupKey *group = &p->group[g];
-    const TrsPlanOption *option = proposal->option[group->position];
-
-    group->key[0] = balance_modules ? -in_module[option->module] : 0;
-    if (sort_by_perf) {
-      /* Doubles >= 0 sort like their bits taken as integers. */
-      memcpy(&group->key[1], &option->total_perf, sizeof(double));
-      group->key[2] = 0;
-    } else {
-      group->key[1] = option->total_storage.hbm;
-      group->key[2] = option->total_storage.ddr;
-    }
-  }
-  sort_groups(p->group, p->n_group);
 }
 
 /* ---- the trees of devices and hosts, which are brought up to date before a search ---- */
@@ -202,8 +114,8 @@ static void build_devices(TrsPartitioner p)
 {
   if (p->devices_valid) return;
   for (int r = 0; r < p->config.world_size; r++)
-    p->devices.node[p->devices.n_leaves + p->leaf_of[r]] = (TrsMinNode){p->device[r].total, p->device[r].hbm,
-                                                                        p->device[r].ddr};
+    p->devices.node[p->devices.n_leaves + p->leaf_of[r]] = (TrsMinNode){
+        .load = p->device[r].total, .hbm = p->device[r].hbm, .ddr = p->device[r].ddr};
   TrsMinTreeBuild(&p->devices);
   p->devices_valid = PETSC_TRUE;
 }
@@ -211,7 +123,7 @@ static void build_devices(TrsPartitioner p)
 /* Sum up a host's devices, in rank order. */
 static TrsMinNode host_sums(const struct TrsPartitionerImpl *p, int host)
 {
-  TrsMinNode sum = {0, 0, 0};
+  TrsMinNode sum = {0};
 
   for (int i = 0; i < p->config.group; i++) {
     const TrsDevice *device = &p->device[host * p->config.group + i];
@@ -245,11 +157,11 @@ static void build_hosts(TrsPartitioner p)
 
 /* ---- one option ---- */
 
-static PetscBool place_on_devices(TrsPartitioner p, const TrsPlanOption *option, int *rank)
+static PetscBool place_on_devices(TrsPartitioner p, const TrsOptionRecord *record, int *rank)
 {
   build_devices(p);
-  for (int s = 0; s < option->n_shards; s++) {
-    const TrsShardClass *shard = TrsOptionShard(option, s);
+  for (int s = 0; s < record->n_shards; s++) {
+    const TrsShardClass *shard = TrsRecordShard(record, s);
     int leaf = TrsMinTreeFind(&p->devices, shard->storage.hbm, shard->storage.ddr);
 
     if (leaf < 0) return PETSC_FALSE;
@@ -261,27 +173,27 @@ static PetscBool place_on_devices(TrsPartitioner p, const TrsPlanOption *option,
 }
 
 /* Place shard i on the rank rank[i]. Either all shards are placed or none. */
-static PetscBool place_in_order(TrsPartitioner p, const TrsPlanOption *option, const int *rank)
+static PetscBool place_in_order(TrsPartitioner p, const TrsOptionRecord *record, const int *rank)
 {
-  for (int s = 0; s < option->n_shards; s++) {
-    if (!fits(&p->device[rank[s]], TrsOptionShard(option, s))) return PETSC_FALSE;
+  for (int s = 0; s < record->n_shards; s++) {
+    if (!fits(&p->device[rank[s]], TrsRecordShard(record, s))) return PETSC_FALSE;
   }
-  for (int s = 0; s < option->n_shards; s++) {
-    add_shard(p, rank[s], TrsOptionShard(option, s));
+  for (int s = 0; s < record->n_shards; s++) {
+    add_shard(p, rank[s], TrsRecordShard(record, s));
     touch(p, rank[s]);
   }
   return PETSC_TRUE;
 }
 
 /* Place each shard on the least loaded device of the host. Either all shards are placed or none. */
-static PetscBool place_within_host(TrsPartitioner p, const TrsPlanOption *option, int host, int *rank)
+static PetscBool place_within_host(TrsPartitioner p, const TrsOptionRecord *record, int host, int *rank)
 {
   int G = p->config.group, first = host * G;
   double slowest = p->slowest;
 
   memcpy(p->saved, &p->device[first], (size_t)G * sizeof(*p->saved));
-  for (int s = 0; s < option->n_shards; s++) {
-    const TrsShardClass *shard = TrsOptionShard(option, s);
+  for (int s = 0; s < record->n_shards; s++) {
+    const TrsShardClass *shard = TrsRecordShard(record, s);
     int best = -1;
 
     for (int r = first; r < first + G; r++) {
@@ -295,30 +207,30 @@ static PetscBool place_within_host(TrsPartitioner p, const TrsPlanOption *option
     rank[s] = best;
     add_shard(p, best, shard);
   }
-  for (int s = 0; s < option->n_shards; s++) touch(p, rank[s]);
+  for (int s = 0; s < record->n_shards; s++) touch(p, rank[s]);
   return PETSC_TRUE;
 }
 
-static PetscBool place_on_host(TrsPartitioner p, const TrsPlanOption *option, int host, int *rank)
+static PetscBool place_on_host(TrsPartitioner p, const TrsOptionRecord *record, int host, int *rank)
 {
-  if (option->type == TRS_SHARDING_TABLE_COLUMN_WISE) return place_within_host(p, option, host, rank);
-  if (option->n_shards != p->config.group) return PETSC_FALSE;
-  for (int s = 0; s < option->n_shards; s++) rank[s] = host * p->config.group + s;
-  return place_in_order(p, option, rank);
+  if (record->option->type == TRS_SHARDING_TABLE_COLUMN_WISE) return place_within_host(p, record, host, rank);
+  if (record->n_shards != p->config.group) return PETSC_FALSE;
+  for (int s = 0; s < record->n_shards; s++) rank[s] = host * p->config.group + s;
+  return place_in_order(p, record, rank);
 }
 
 /* Try the hosts whose total memory suffices, from the least loaded on, until the option fits. */
-static PetscBool place_on_hosts(TrsPartitioner p, const TrsPlanOption *option, int *rank)
+static PetscBool place_on_hosts(TrsPartitioner p, const TrsOptionRecord *record, int *rank)
 {
   PetscBool placed = PETSC_FALSE;
   int n_refused = 0;
 
   build_hosts(p);
   while (!placed) {
-    int host = TrsMinTreeFind(&p->hosts, option->total_storage.hbm, option->total_storage.ddr);
+    int host = TrsMinTreeFind(&p->hosts, record->total_storage.hbm, record->total_storage.ddr);
 
     if (host < 0) break;
-    placed = place_on_host(p, option, host, rank);
+    placed = place_on_host(p, record, host, rank);
     if (!placed) { /* hide the host from the rest of this search */
       p->refused[n_refused++] = host;
       TrsMinTreeSet(&p->hosts, host, p->hosts.node[p->hosts.n_leaves + host].load, INT64_MIN, INT64_MIN);
@@ -342,29 +254,29 @@ static void sort_hosts(TrsPartitioner p)
     memcpy(&p->host_key[h].key[0], &load, sizeof(load));
     p->host_key[h].key[0] = -p->host_key[h].key[0]; /* the negative key sorts in ascending order */
   }
-  qsort(p->host_key, (size_t)p->n_hosts, sizeof(*p->host_key), compare_groups);
+  qsort(p->host_key, (size_t)p->n_hosts, sizeof(*p->host_key), TrsGroupKeyCompare);
 }
 
 /*
   Place a grid_shard option. Each column block's row shards go to a separate host as long as there
   are hosts left.
 */
-static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, int *rank)
+static PetscBool place_on_grid(TrsPartitioner p, const TrsOptionRecord *record, int *rank)
 {
-  int G = p->config.group, n = option->n_shards / G, n_windows;
+  int G = p->config.group, n = record->n_shards / G, n_windows;
 
-  if (p->n_hosts == 0 || option->n_shards % G) return PETSC_FALSE;
+  if (p->n_hosts == 0 || record->n_shards % G) return PETSC_FALSE;
   sort_hosts(p);
   n_windows = n >= p->n_hosts ? 1 : p->n_hosts - n + 1;
   for (int start = 0; start < n_windows; start++) {
-    for (int s = 0; s < option->n_shards; s++)
+    for (int s = 0; s < record->n_shards; s++)
       rank[s] = p->host_key[(start + s / G) % p->n_hosts].position * G + s % G;
     if (n < p->n_hosts) {
-      if (place_in_order(p, option, rank)) return PETSC_TRUE;
+      if (place_in_order(p, record, rank)) return PETSC_TRUE;
       continue;
     }
-    for (int s = 0; s < option->n_shards; s++) { /* a device may get several shards */
-      const TrsShardClass *shard = TrsOptionShard(option, s);
+    for (int s = 0; s < record->n_shards; s++) { /* a device may get several shards */
+      const TrsShardClass *shard = TrsRecordShard(record, s);
 
       if (!fits(&p->device[rank[s]], shard)) return PETSC_FALSE;
       add_shard(p, rank[s], shard);
@@ -452,31 +364,59 @@ static PetscErrorCode reserve_ranks(TrsPlacement *placement, int n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode place_option(TrsPartitioner p, const TrsPlanOption *option, int i, PetscBool *placed)
+static PetscErrorCode place_option(TrsPartitioner p, int i, PetscBool *placed)
 {
+  const TrsOptionRecord *record = &p->record[i];
   TrsPlacement *placement = &p->placement;
   int *rank;
 
   PetscFunctionBegin;
-  PetscCall(reserve_ranks(placement, placement->n_ranks + option->n_shards));
+  PetscCall(reserve_ranks(placement, placement->n_ranks + record->n_shards));
   placement->first[i] = placement->n_ranks;
   rank = placement->rank + placement->n_ranks;
-  placement->n_ranks += option->n_shards;
-  switch (option->partition_by) {
-  case TRS_PARTITION_DEVICE: *placed = place_on_devices(p, option, rank); break;
-  case TRS_PARTITION_HOST: *placed = place_on_hosts(p, option, rank); break;
+  placement->n_ranks += record->n_shards;
+  switch (record->partition_by) {
+  case TRS_PARTITION_DEVICE: *placed = place_on_devices(p, record, rank); break;
+  case TRS_PARTITION_HOST: *placed = place_on_hosts(p, record, rank); break;
   case TRS_PARTITION_UNIFORM:
-  case TRS_PARTITION_MULTI_HOST: *placed = place_on_grid(p, option, rank); break;
+  case TRS_PARTITION_MULTI_HOST: *placed = place_on_grid(p, record, rank); break;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Remove the pieces of the option of group g, which is placed. */
+static void count_placed(const struct TrsPartitionerImpl *p, int g, TrsPieces *rest)
+{
+  const TrsOptionRecord *record = &p->record[p->group[g].position];
+
+  if (record->is_uniform) return;
+  if (record->piece != TRS_PIECE_SHARD && record->piece != TRS_PIECE_HOST_COLUMNS) {
+    TrsPiecesCount(rest, record->option, -1, p->config.world_size, p->config.group);
+    return;
+  }
+  /* the same as TrsPiecesCount(), but without reading the option */
+  rest->n[record->piece]--;
+  rest->n_negative -= record->is_negative;
+  rest->hbm -= record->total_storage.hbm;
+  rest->ddr -= record->total_storage.ddr;
+  rest->host_hbm -= record->total_storage.hbm;
+  rest->host_ddr -= record->total_storage.ddr;
+}
+
+/* Fetch a record into the cache before it is read. */
+static void fetch(const TrsOptionRecord *record)
+{
+  __builtin_prefetch(record);
+  __builtin_prefetch((const char *)record + 64);
 }
 
 PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, const TrsPartitionHint *hint,
                                   PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed,
                                   PetscBool *complete)
 {
-  /* The pieces of the options that remain to be placed. */
+  /* The pieces of the options that remained to be placed at the group n_counted. */
   TrsPieces rest = hint->pieces ? *hint->pieces : (TrsPieces){0};
+  int n_counted = 0;
   PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules), is_moot = hint->rating_is_moot;
   int next_look = TRS_FIRST_LOOK;
 
@@ -485,28 +425,29 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
   p->devices_valid = p->hosts_valid = PETSC_FALSE;
   p->n_changed = 0;
   *complete = PETSC_FALSE;
-  *placed = place_uniform(p, proposal);
+  TrsPartitionerTake(p, proposal);
+  *placed = place_uniform(p);
   if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
-  order_groups(p, proposal, sort_by_perf, balance_modules);
+  TrsPartitionerOrder(p, sort_by_perf, balance_modules);
   for (int g = 0; g < p->n_group && *placed; g++) {
     int i = p->group[g].position;
-    const TrsPlanOption *option = proposal->option[i];
 
+    if (g + TRS_FETCH_AHEAD < p->n_group) fetch(&p->record[p->group[g + TRS_FETCH_AHEAD].position]);
     p->placement.first[i] = -1;
-    if (is_uniform(option)) continue;
+    if (p->group[g].is_uniform) continue;
     is_moot = (PetscBool)(is_moot || p->slowest * (1 - ROUNDING) > hint->limit);
     if (is_moot && hint->only_below) {
       *placed = PETSC_FALSE;
       break;
     }
     if (is_moot && hint->pieces && g >= next_look) {
-      if (rest_is_placed(p, &rest, largest_first ? option->total_storage.hbm : INT64_MAX))
+      for (; n_counted < g; n_counted++) count_placed(p, n_counted, &rest);
+      if (rest_is_placed(p, &rest, largest_first ? p->record[i].total_storage.hbm : INT64_MAX))
         PetscFunctionReturn(PETSC_SUCCESS);
       next_look = g + PetscMax(TRS_FIRST_LOOK,
                                PetscMax(g / TRS_LOOK_PART, p->config.world_size / TRS_LOOK_DEVICES));
     }
-    if (hint->pieces) TrsPiecesCount(&rest, option, -1, p->config.world_size, p->config.group);
-    PetscCall(place_option(p, option, i, placed));
+    PetscCall(place_option(p, i, placed));
   }
   *complete = *placed;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -40,7 +40,7 @@ PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *p
   PetscFunctionBegin;
   PetscCall(TrsPartitionGreedy(p, proposal, &hint, PETSC_TRUE, p->config.balance_modules, placed, &complete));
   if (!*placed) PetscFunctionReturn(PETSC_SUCCESS);
-  *rating = TrsRatePlacement(p, proposal, HUGE_VAL);
+  *rating = TrsRatePlacement(p, HUGE_VAL);
   PetscCall(TrsPlacementCopy(&p->placement, p->max_tables, &p->kept));
   limit = *rating * (1 + p->config.tolerance);
   hint = (TrsPartitionHint){.limit = limit, .only_below = PETSC_TRUE};
@@ -54,7 +54,7 @@ PetscErrorCode TrsPartitionMemoryBalanced(TrsPartitioner p, const TrsProposal *p
     PetscCall(
         TrsPartitionGreedy(p, proposal, &hint, PETSC_TRUE, p->config.balance_modules, &fits, &complete));
     if (fits) {
-      double trial = TrsRatePlacement(p, proposal, limit);
+      double trial = TrsRatePlacement(p, limit);
 
       fits = (PetscBool)(trial <= limit);
       if (fits) *rating = trial;

@@ -5,7 +5,7 @@
 
 #define ROUNDING 1e-12 /* allowance for rounding errors of quotients */
 
-static TrsPieceKind kind_of(const TrsPlanOption *option)
+TrsPieceKind TrsPieceKindOf(const TrsPlanOption *option)
 {
   switch (option->partition_by) {
   case TRS_PARTITION_HOST:
@@ -26,7 +26,7 @@ static TrsStorage times(const TrsPlanOption *option, int n)
 
 void TrsPiecesCount(TrsPieces *pieces, const TrsPlanOption *option, int sign, int world_size, int group)
 {
-  TrsPieceKind kind = kind_of(option);
+  TrsPieceKind kind = TrsPieceKindOf(option);
   TrsStorage piece = {option->max_hbm, option->max_ddr}, *largest = &pieces->largest[kind];
   TrsInt128 host_hbm = option->total_storage.hbm, host_ddr = option->total_storage.ddr;
   int n_hosts = world_size / group;

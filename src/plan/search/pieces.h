@@ -33,6 +33,9 @@ typedef struct {
   TrsInt128 host_hbm, host_ddr;
 } TrsPieces;
 
+/* The kind of an option's pieces. Not collective. */
+TrsPieceKind TrsPieceKindOf(const TrsPlanOption *option);
+
 /*
   Add (sign 1) or remove (sign -1) a non-uniform option. `largest` and grid_hosts never decrease.
   Not collective.
