@@ -19,8 +19,8 @@ typedef struct {
 } TrsGroupKey;
 
 /*
-  The part of an option that the partitioner reads. A record fills two cache lines, whereas the
-  option and its classes are in six lines at several places. A placement reads thousands of options.
+  The part of an option that the partitioner reads, in 128 bytes. The option and its classes are in
+  six cache lines at several places, and a placement reads thousands of options.
 */
 typedef struct {
   const TrsPlanOption *option; /* NULL: the record is empty */
