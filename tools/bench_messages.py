@@ -4,6 +4,7 @@
 
   bench_messages.py build/trshard                            hosts of 4 ranks, 8 to 64 ranks, row_wise and table_row_wise
   bench_messages.py build/trshard --types row_wise --host 8 --ranks 16,32,64 --step-ms 20
+  bench_messages.py build/trshard --types row_wise --host 8 --ranks 16,32 --copies 1,8,16,32,64     2D: copies of the tables on --paper ranks
 
 Each training runs in several ways: with a message for each block, with the relay of small blocks (-comm_relay_bytes), and for row_wise also
 with sums by hosts (-ebc_row_wise_reduce_scatter hierarchical). The tool prints the messages per step of the busiest rank, the bytes of a mean
@@ -19,6 +20,11 @@ data for every rank or host: lengths of bags, and sums. The efficiency is that o
 For row_wise the exchanges are also replayed (trsreplay.py): they are traced on 2 and 4 ranks, each of which is a host, and modelled one by
 one. The part of an exchange that computation hides then costs nothing. The points of own time at which exchanges start and are needed are
 those of the traced model, whose step is assumed to take --step-ms.
+
+With --copies the replay also has copies of row_wise tables (-plan_replicas) on --paper ranks: ids and rows are exchanged within a copy, dense
+gradients among all ranks, and every --sync-every steps the copies are averaged, which nothing hides. Of --tables-gib, the weights and states of
+all tables, a rank holds a part that is larger with more copies. "Bound by" names the work without which a step would be shortest, and the cause
+without which it would be shortest: the latency of phases, the number of messages, or the bytes.
 """
 import argparse
 import json
@@ -40,7 +46,8 @@ import bench_common as common
 import trsreplay
 from bench_reproducible import HERE
 
-MODEL = "-tables_embedding_dim 32 -dense_arch 64,32 -over_arch 64,1 -tables_min_partition 8"
+TABLES, ROWS, DIM = 4, 5000, 32
+MODEL = f"-tables_embedding_dim {DIM} -embedding_optimizer rowwise_adagrad -dense_arch 64,32 -over_arch 64,1 -tables_min_partition 8"
 
 
 def ways_of(args, kind):
@@ -85,6 +92,54 @@ def replayed(args, schedule, blocks, w, way):
     costs = trsreplay.costs(schedule, blocks, w, args.host, way, args.relay)
     step_ms = trsreplay.replay(args.step_ms, costs, lambda phases, messages, size: 1e-3 * exchange_ms(args, phases, messages, size))
     return {"replayed_messages": sum(x[3] for x in costs), "replayed_bytes": sum(x[4] for x in costs), "replayed_efficiency": args.step_ms / step_ms}
+
+
+WORK = ("dense gradients", "rows and ids", "averages")
+CAUSES = ("phases", "messages", "bytes")
+
+
+def copies_on_paper(args, schedule, blocks, w, copies, way):
+    """A row of the table for copies of the tables on w ranks."""
+    rank_bytes = args.tables_gib * 2**30 * copies / w
+
+    def step(without=None):
+        def ms(*parts):
+            return exchange_ms(args, *(0 if without == cause else part for cause, part in zip(CAUSES, parts)))
+
+        costs = trsreplay.costs(schedule, blocks, w, args.host, way, args.relay, copies, dense=without != WORK[0], tables=without != WORK[1])
+        averaged = 0.0 if without == WORK[2] else ms(*trsreplay.average([rank_bytes], copies)) / args.sync_every
+        return trsreplay.replay(args.step_ms, costs, lambda *parts: 1e-3 * ms(*parts)) + averaged
+
+    whole, costs = step(), trsreplay.costs(schedule, blocks, w, args.host, way, args.relay, copies)
+    saved = {name: whole - step(name) for name in WORK + CAUSES}
+    return {"copies": copies, "ranks_of_a_copy": w // copies, "gib": rank_bytes / 2**30, "messages": sum(x[3] for x in costs), "bytes": sum(x[4] for x in costs),
+            "step_ms": whole, "efficiency": args.step_ms / whole, "saved_ms": saved,
+            "bound": [max(names, key=saved.get) if max(saved[name] for name in names) > 0.01 * whole else "nothing" for names in (WORK, CAUSES)]}
+
+
+def count_copies(args, folder, schedule, blocks, w):
+    """Trains with two copies, which are averaged once, at the end. Prints the counted messages and bytes beside the replay's."""
+    rows = ROWS / (w // 2)
+    _, more, more_bytes = trsreplay.average([4 * rows * DIM, 4 * rows] * TABLES, 2)  # rowwise_adagrad has a number for each row
+    for way, options in ways_of(args, "row_wise").items():
+        messages, size, *_ = train(args, folder, "row_wise", w, f"{options} -plan_replicas 2 -replica_sync_every {args.steps}")
+        costs = trsreplay.costs(schedule, blocks, w, args.host, way, args.relay, 2)
+        print(f"2 copies on {w} ranks, {way}: counted {messages:.1f} messages, {size / 1024:.0f} KiB; replayed {sum(x[3] for x in costs) + more / args.steps:.1f} "
+              f"messages, {(sum(x[4] for x in costs) + more_bytes / args.steps) / 1024:.0f} KiB", flush=True)
+
+
+def print_copies(args, schedule, blocks):
+    print(f"\ncopies of row_wise tables on {args.paper} ranks, {args.host} a host; tables of {args.tables_gib:g} GiB, averaged every {args.sync_every} steps; own step "
+          f"{args.step_ms:g} ms\n{'copies':>6} {'ranks':>6} {'way':>12} {'GiB a rank':>10} {'messages':>9} {'KiB':>9} {'step ms':>8} {'efficiency':>10} "
+          f"{'saved without: ' + ', '.join(WORK + CAUSES)} / bound by")
+    rows = []
+    for copies in args.copies:
+        for way in ("relay", "hierarchical"):
+            row = copies_on_paper(args, schedule, blocks, args.paper, copies, way) | {"way": way}
+            rows.append(row)
+            print(f"{copies:6} {row['ranks_of_a_copy']:6} {way:>12} {row['gib']:10.2f} {row['messages']:9.0f} {row['bytes'] / 1024:9.1f} {row['step_ms']:8.2f} "
+                  f"{row['efficiency']:10.3f} " + " ".join(f"{row['saved_ms'][name]:6.2f}" for name in WORK + CAUSES) + f" / {row['bound'][0]}, {row['bound'][1]}")
+    return rows
 
 
 def fit(points, terms):
@@ -153,19 +208,30 @@ def main():
     parser.add_argument("--latency-us", type=float, default=3.0, help="of a phase (default: %(default)s)")
     parser.add_argument("--overhead-us", type=float, default=1.0, help="of a message, for sender and receiver together (default: %(default)s)")
     parser.add_argument("--host-gbps", type=float, default=25.0, help="bandwidth of a host in GB/s (default: %(default)s)")
+    parser.add_argument("--copies", default="", help="list of numbers of copies of the tables on --paper ranks (default: none)")
+    parser.add_argument("--tables-gib", type=float, default=100.0, help="weights and states of all tables, with --copies (default: %(default)s)")
+    parser.add_argument("--sync-every", type=int, default=100, help="-replica_sync_every, with --copies (default: %(default)s)")
     parser.add_argument("--output", default=common.FOLDER, metavar="FOLDER", help="of messages.png and messages.json (default: %(default)s)")
     args = parser.parse_args()
-    args.phases, paper = 0, {}
+    args.phases, paper, exchanges = 0, {}, None
     ranks = sorted(int(w) for w in args.ranks.split(","))
     if ranks[0] <= args.host or any(w % args.host for w in ranks):
         parser.error("--ranks wants multiples of --host, of at least two hosts")
+    args.copies = [int(n) for n in args.copies.split(",") if n]
+    if any(n < 1 or args.paper % (n * args.host) for n in args.copies) or args.sync_every < 1 or args.tables_gib < 0:
+        parser.error("--copies wants numbers with which a copy on --paper ranks has whole hosts; --sync-every is at least 1, and --tables-gib at least 0")
+    if args.copies and "row_wise" not in args.types.split(","):
+        parser.error("--copies wants row_wise among the --types")
     with tempfile.TemporaryDirectory(prefix="trshard-messages-") as folder:
         subprocess.run([sys.executable, os.path.join(HERE, "generate_data.py"), "--output", os.path.join(folder, "train.h5"), "--num-samples",
-                        str(args.batch * ranks[-1] * 4), "--features", "4", "--num-embeddings", "5000", "--num-dense", "4", "--pooling", "2"],
+                        str(args.batch * ranks[-1] * 4), "--features", str(TABLES), "--num-embeddings", str(ROWS), "--num-dense", "4", "--pooling", "2"],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for kind in args.types.split(","):
             print(f"{kind:16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'MiB a rank':>11} {'start s':>8}")
             schedule = traced(args, folder) if kind == "row_wise" else None
+            exchanges = schedule or exchanges
+            if schedule and args.copies and ranks[-1] % (2 * args.host) == 0:
+                count_copies(args, folder, *schedule, ranks[-1])
             for way, options in ways_of(args, kind).items():
                 counted = {}
                 for w in ranks:
@@ -188,9 +254,11 @@ def main():
         for row in rows:
             print(f"{kind:16} {row['ranks']:6} {way:>12} {row['messages']:9.1f} {row['bytes'] / 1024:9.1f} {row['ms']:8.3f} {row['efficiency']:11.3f}" +
                   (f"  {row['replayed_messages']:9.0f} {row['replayed_bytes'] / 1024:9.1f} {row['replayed_efficiency']:11.3f}" if "replayed_bytes" in row else ""))
+    of_copies = print_copies(args, *exchanges) if args.copies else []
     draw(args, paper, os.path.join(args.output, "messages.png"))
     with open(os.path.join(args.output, "messages.json"), "w", encoding="utf-8") as out:
-        json.dump({"options": {k: v for k, v in vars(args).items() if k != "binary"}, "paper": {f"{kind} {way}": rows for (kind, way), rows in paper.items()}}, out, indent=1)
+        json.dump({"options": {k: v for k, v in vars(args).items() if k != "binary"}, "paper": {f"{kind} {way}": rows for (kind, way), rows in paper.items()},
+                   "copies": of_copies}, out, indent=1)
     return 0
 
 

@@ -13,6 +13,7 @@ import statistics
 
 IDLE = {"waiting", "exchange"}
 COUNTS = 24  # bytes of a group's counts for a rank; a trace does not have them
+AVERAGED_AT_ONCE = 4 << 20  # bytes of weights that copies average at once (train/replicas.c)
 
 
 def own_clock(stages):
@@ -94,17 +95,32 @@ def cost(kind, block, w, host, way, relay):
     return elsewhere + carried, elsewhere * block  # the relay carries no block, but its messages say so
 
 
-def costs(schedule, blocks, w, host, way, relay):
-    """[(start, need, phases, messages, bytes)] of a step on w ranks. An all-reduce is a sum and a gather of its results.
-    Counts are waited for at once.
+def costs(schedule, blocks, w, host, way, relay, copies=1, dense=True, tables=True):
+    """[(start, need, phases, messages, bytes)] of a step on w ranks. An all-reduce is a sum and a gather of its results. Counts are waited for at
+    once. With copies of the tables (-plan_replicas), ids and rows stay within the w / copies ranks of a copy, but dense gradients go through all
+    ranks. dense, tables: False leaves the exchanges of dense gradients or of tables out.
     """
-    ids = next(x["start"] for x in schedule if x["name"] == "ids")
-    found = [(ids, ids, 1, *cost("all-to-all", COUNTS, w, host, way, relay))]
+    ids, found = next(x["start"] for x in schedule if x["name"] == "ids"), []
+    if tables:
+        found.append((ids, ids, 1, *cost("all-to-all", COUNTS, w // copies, host, way, relay)))
     for x, (kind, block_of) in zip(schedule, blocks):
-        parts = ("dense sum", "gather") if kind == "allreduce" else (kind,)
-        each = [cost(part, block_of(w), w, host, "relay" if way == "hierarchical" and kind == "allreduce" else way, relay) for part in parts]
+        of_dense = kind == "allreduce"
+        if not (dense if of_dense else tables):
+            continue
+        parts, ranks = (("dense sum", "gather"), w) if of_dense else ((kind,), w // copies)
+        each = [cost(part, block_of(ranks), ranks, host, "relay" if way == "hierarchical" and of_dense else way, relay) for part in parts]
         found.append((x["start"], x["need"], len(parts), sum(n for n, _ in each), sum(size for _, size in each)))
     return sorted(found, key=lambda row: row[:2])
+
+
+def average(sizes, copies):
+    """(phases, messages, bytes) of a rank that averages its rows with those of the other copies. sizes: bytes of the rank's part of each tensor of
+    weights and states, in fp32. The owners of a shard are on different hosts. They all-reduce a part at a time: a sum, and a gather of its results.
+    """
+    if copies == 1:
+        return 0, 0, 0.0
+    phases = 2 * sum(math.ceil(size / AVERAGED_AT_ONCE) for size in sizes)
+    return phases, phases * (copies - 1), 2 * (copies - 1) / copies * sum(sizes)
 
 
 def replay(step_ms, exchanges, seconds_of, steps=8):

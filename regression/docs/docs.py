@@ -276,6 +276,7 @@ RULES = {
         ("PETSC_DIR=/path/of/petsc cmake -B build-mpich", Elsewhere("mpich/build_and_run")),
         ("STAGE=/tmp OPTIONS=", Elsewhere("slurm/two_nodes")),
         ("tools/bench_hosts.sh build/trshard", Elsewhere("bench/hosts")),
+        ("tools/bench_messages.py build/trshard", Elsewhere("bench/messages")),
         ("python3 tools/report.py --watch", Elsewhere("tools/report")),
         ('RANKS="1 2 4 8" sbatch', Elsewhere("jobs/scaling")),
         ("python3 tools/sweep.py new", Some(("OPTIONS=", "python3 tools/sweep.py plot"), "slurm/templates")),

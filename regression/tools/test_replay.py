@@ -35,6 +35,31 @@ class Replay(unittest.TestCase):
                                          ("gather", 4000, "hierarchical", (3, 12000)), ("all-to-all", 100, "hierarchical", (1, 1200))):
             self.assertEqual(trsreplay.cost(kind, block, 16, 4, way, 2048), wanted, (kind, block, way))
 
+    SCHEDULE = [{"name": name, "start": start, "need": need} for name, start, need in
+                (("ids", 0.1, 0.2), ("rows", 0.2, 0.4), ("rows", 0.6, 0.9), ("dense gradients", 0.7, 1.0))]
+    # bytes for a rank: ids are spread over the ranks, partial sums and gradients are not
+    BLOCKS = [("all-to-all", lambda w: 16000 / w), ("sum", lambda w: 3000), ("gather", lambda w: 5000), ("allreduce", lambda w: 64000 / w)]
+
+    def test_copies(self):
+        """64 ranks in hosts of 4, and 4 copies. Ids and rows are exchanged by the 16 ranks of a copy, of which 12 are on 3 other hosts. Dense
+        gradients are exchanged by all ranks, of which 60 are on 15 other hosts."""
+        of_tables = [(0.1, 0.1, 1, 12, 12 * 24), (0.1, 0.2, 1, 12, 12 * 1000), (0.2, 0.4, 1, 12, 12 * 3000), (0.6, 0.9, 1, 12, 12 * 5000)]
+        of_dense = [(0.7, 1.0, 2, 60 + 60, 2 * 60 * 1000)]
+        self.assertEqual(trsreplay.costs(self.SCHEDULE, self.BLOCKS, 64, 4, "messages", 0, copies=4), of_tables + of_dense)
+        self.assertEqual(trsreplay.costs(self.SCHEDULE, self.BLOCKS, 64, 4, "messages", 0, copies=4, dense=False), of_tables)
+        self.assertEqual(trsreplay.costs(self.SCHEDULE, self.BLOCKS, 64, 4, "messages", 0, copies=4, tables=False), of_dense)
+        # Without copies, the exchanges of tables are those of 64 ranks. With a host's ranks to a copy, there are none between hosts.
+        self.assertEqual(trsreplay.costs(self.SCHEDULE, self.BLOCKS, 64, 4, "messages", 0)[2], (0.2, 0.4, 1, 60, 60 * 3000))
+        self.assertEqual([row[3:] for row in trsreplay.costs(self.SCHEDULE, self.BLOCKS, 64, 4, "messages", 0, copies=16, dense=False)], [(0, 0)] * 4)
+        # Hierarchical sums: a block for each of the 3 hosts of a copy. The relay carries small blocks in one message.
+        self.assertEqual([row[3:] for row in trsreplay.costs(self.SCHEDULE, self.BLOCKS, 64, 4, "hierarchical", 2048, copies=4)],
+                         [(1, 12 * 24), (1, 12 * 1000), (3, 3 * 3000), (3, 3 * 5000), (4 + 4, 60 * 1000 + 15 * 1000)])
+
+    def test_average(self):
+        """Tensors of 9 MiB and of 1 byte: three parts and one part, each with a sum and a gather, and in each a message to the 3 other copies."""
+        self.assertEqual(trsreplay.average([9 << 20, 1], 4), (8, 24, 2 * 3 / 4 * ((9 << 20) + 1)))
+        self.assertEqual(trsreplay.average([9 << 20], 1), (0, 0, 0))
+
     def test_trace(self):
         """Own time excludes waits. Each of two steps lasts 30 ms, with 10 ms own time. The exchange
         starts after 2 ms and is needed after 6 ms. The step waits until the exchange ends."""
