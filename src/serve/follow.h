@@ -42,7 +42,7 @@ typedef struct {
   PetscBool is_done;
 } TrsServeForget;
 
-/* What is known of the next delta. */
+/* The state of a delta that was found. */
 typedef enum {
   TRS_SERVE_DELTA_NEW,     /* it was not tried */
   TRS_SERVE_DELTA_FAILED,  /* it could not be read, and is tried again at each look */

@@ -5,8 +5,8 @@
   file, from any cut of the table, in ascending order. A checkpoint keeps those that no delta has.
 */
 #include "compute/changed_rows.h"
-#include "embed/cut_table.h"
 #include "embed/changes.h"
+#include "embed/cut_table.h"
 #include "embed/lookup.h"
 #include "io/checkpoint/checkpoint.h"
 #include "scratch_folder.h"

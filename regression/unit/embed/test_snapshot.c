@@ -129,7 +129,8 @@ static void test_rows_of_one_step(void **unused)
     before = n - (n + 2) / 3 - (n + 1) / 3;
     for (int64_t r = 2; r < n; r += 3) change_row(&f, r); /* only the last state is needed */
     check_rows(&f, state, 2, 0, n);
-    assert_null(TrsRowsToSaveBits(f.table.shards.shard[0].tbe.to_save)); /* nothing is needed any more */
+    /* nothing is needed any more */
+    assert_null(TrsRowsToSaveBits(f.table.shards.shard[0].tbe.to_save));
     assert_petsc_ok(state->tensor[3].give(state->tensor[3].give_context, 0, 0, OTHERS, others));
     for (int i = 0; i < OTHERS; i++) assert_int_equal(others[i], i);
     assert_petsc_ok(TrsSnapshotRelease(f.snapshot, &counts));

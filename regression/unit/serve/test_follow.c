@@ -42,7 +42,8 @@ static void check_look(TrsServeFollow *follow, const char *name)
 */
 static void test_failed_checkpoint(void **state)
 {
-  static const struct timespec tick = {.tv_nsec = 20000000}; /* above the resolution of a file's times */
+  /* above the resolution of a file's times */
+  static const struct timespec tick = {.tv_nsec = 20000000};
   TrsServeFollow follow = {.folder = folder};
 
   (void)state;
