@@ -12,6 +12,7 @@ static const char *read_entry(char *line, TrsProductEntry *entry)
 {
   int used = 0;
 
+  /* NOLINTNEXTLINE(cert-err34-c): the widths keep numbers in range, and the count tells the rest */
   if (sscanf(line, "%9d of %9d tile %9d parts %9d scheme %9d : %n", &entry->algorithm, &entry->n,
              &entry->tile, &entry->split, &entry->scheme, &used) != 5 ||
       used == 0 || line[used] == '\0')

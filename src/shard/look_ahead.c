@@ -34,7 +34,7 @@ struct TrsLookAheadImpl {
   int W, rank;
   const int64_t *dims;
   PetscBool *far;         /* [W] true: the rank is on another host */
-  const int64_t *width;   /* [entries] number of columns of each entry of the route */
+  int64_t *width;         /* [entries] number of columns of each entry of the route */
   TrsAheadBatch batch[2]; /* batch[turn] is for Rest and Join, the other for Tell and Send */
   int turn;
   TrsFarRows ahead, rest;
@@ -109,7 +109,6 @@ PetscErrorCode TrsLookAheadCreate(TrsSharding sharding, const int64_t *dims, Trs
   const TrsRoute *route = &sharding->route;
   const TrsComm world = sharding->context->groups->world;
   const size_t W = (size_t)world->size;
-  int64_t *width;
   TrsLookAhead a;
 
   PetscFunctionBegin;
@@ -121,9 +120,8 @@ PetscErrorCode TrsLookAheadCreate(TrsSharding sharding, const int64_t *dims, Trs
   a->W = world->size;
   a->rank = world->rank;
   a->dims = dims;
-  PetscCall(PetscMalloc1((size_t)route->n_entries + 1, &width));
-  for (int e = 0; e < route->n_entries; e++) width[e] = route->entry[e].columns;
-  a->width = width;
+  PetscCall(PetscMalloc1((size_t)route->n_entries + 1, &a->width));
+  for (int e = 0; e < route->n_entries; e++) a->width[e] = route->entry[e].columns;
   PetscCall(PetscMalloc1(W, &a->far));
   for (int q = 0; q < a->W; q++) a->far[q] = (PetscBool)(q != a->rank && !TrsLanesTo(world->lanes, q));
   for (int i = 0; i < 2; i++) {
