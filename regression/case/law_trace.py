@@ -166,7 +166,7 @@ def test_kernel_times(binary, folder):
     samples, vectors, dim, pairs = 24, 6, 8, 15
     dot = found["dot_places_forward"]
     check(dot[1] == 1 and abs(dot[2] - 4e-6 * samples * (vectors * dim + dim + pairs)) <= 5e-4, f"{dot}")
-    check(found["linear_forward"][1] == 4, f"{found['linear_forward']}")
+    check(found["linear_forward"][1] == 3, f"{found['linear_forward']}")  # bce also computes the last of four layers
     for name, (us, calls, megabytes, _, limit, share) in found.items():
         check(us > 0 and calls > 0, f"{name}: {us} us, {calls} calls")
         check((limit is None) == (share is None) and (share is None or share > 0), f"{name}: limit {limit}, share {share}")
