@@ -91,7 +91,8 @@ static TrsBuffer rounded[2];
   piece of the memory that the last product freed. The next product then gets new memory, and the
   heap grew by up to 16 MiB.
 */
-static _Thread_local void *room;
+static pthread_key_t room; /* the thread's block, which is freed when the thread ends */
+static PetscBool has_room; /* false if the process has no key left */
 
 /* True if the processor multiplies bf16 faster than fp32. AMX is in bits 22 and 24 of EDX. */
 static PetscBool has_fast_bf16(void)
@@ -137,6 +138,7 @@ static void library_setup(void)
   const char *isa = TrsComputeIsa();
 
   look_at_handlers();
+  has_room = (PetscBool)(pthread_key_create(&room, free) == 0);
   if (!strcmp(isa, "avx512")) onednn = TrsOneDnnOpen();
   fast_bf16 = (PetscBool)(onednn && onednn->gemm_bf16 && has_fast_bf16());
   cut_columns = (PetscBool)(TrsBlasSetup(isa, blas_text, sizeof(blas_text)) || onednn);
@@ -237,7 +239,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
   /* oneDNN is called on this thread of the parallel region, and must not start threads */
   omp_set_num_threads(1);
   if (open_to_signals) pthread_sigmask(SIG_BLOCK, &kept_off, &before);
-  free(room);
+  if (has_room) free(pthread_getspecific(room));
   for (int64_t s = 0; s < n_slices && !status; s++) {
     const int64_t first = s * p->k / n_slices, k = (s + 1) * p->k / n_slices - first;
     const int64_t a = a_part + first * a_step, b = b_part + first * b_step;
@@ -249,7 +251,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
                  : onednn->sgemm(ta, tb, rows, cols, k, p->alpha, (const float *)p->a.data + a, lda,
                                  (const float *)p->b.data + b, ldb, beta, c, ldc);
   }
-  room = malloc(ROOM_BYTES);
+  if (has_room) (void)pthread_setspecific(room, malloc(ROOM_BYTES));
   if (open_to_signals) pthread_sigmask(SIG_SETMASK, &before, NULL);
   return status;
 }
