@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/file_text.h"
 
+#include "core/trust.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,5 +66,26 @@ PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText 
   if (file->outcome == TRS_FILE_READ) ierr = read_all(fd, file);
   (void)close(fd);
   PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsFileReadOption(const char *option, const char *path, const char *expected,
+                                 int64_t max_bytes, char **text)
+{
+  TrsFileText file;
+
+  PetscFunctionBegin;
+  PetscCall(TrsFileTrust(path));
+  PetscCall(TrsFileReadText(path, max_bytes, &file));
+  PetscCheck(file.outcome != TRS_FILE_UNREADABLE, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "%s %s can't be read: %s", option, path, strerror(file.error));
+  PetscCheck(file.outcome != TRS_FILE_FOLDER, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "%s %s can't be read: it is a directory", option, path);
+  PetscCheck(file.outcome != TRS_FILE_IRREGULAR, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s %s is not a regular file: %s is expected", option, path, expected);
+  PetscCheck(file.outcome != TRS_FILE_TOO_LARGE, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s %s has %" PRId64 " bytes; at most %" PRId64 " are read", option, path, file.n_bytes,
+             max_bytes);
+  *text = file.text;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,7 +2,6 @@
 #include "plan/planner.h"
 
 #include "core/file_text.h"
-#include "core/trust.h"
 #include "plan/advice/diagnosis.h"
 #include "plan/advice/summary.h"
 #include "plan/problem.h"
@@ -189,27 +188,6 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the file of -plan_input. Free the text with PetscFree(). */
-static PetscErrorCode read_text(const char *path, char **text)
-{
-  TrsFileText file;
-
-  PetscFunctionBegin;
-  PetscCall(TrsFileTrust(path));
-  PetscCall(TrsFileReadText(path, max_plan_bytes, &file));
-  PetscCheck(file.outcome != TRS_FILE_UNREADABLE, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
-             "-plan_input %s can't be read: %s", path, strerror(file.error));
-  PetscCheck(file.outcome != TRS_FILE_FOLDER, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
-             "-plan_input %s can't be read: it is a directory", path);
-  PetscCheck(file.outcome != TRS_FILE_IRREGULAR, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "-plan_input %s is not a regular file: a plan (JSON) is expected", path);
-  PetscCheck(file.outcome != TRS_FILE_TOO_LARGE, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "-plan_input %s has %" PRId64 " bytes; at most %" PRId64 " are read", path, file.n_bytes,
-             max_plan_bytes);
-  *text = file.text;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   const TrsTopology *topology = &planner->problem.topology;
@@ -218,7 +196,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   char *text = NULL;
 
   PetscFunctionBegin;
-  PetscCall(read_text(path, &text));
+  PetscCall(TrsFileReadOption("-plan_input", path, "a plan (JSON)", max_plan_bytes, &text));
   PetscCall(TrsShardingPlanFromJson(text, path, plan));
   PetscCall(PetscFree(text));
   if (planner->problem.chooses_replicas && plan->world_size > 0 &&
