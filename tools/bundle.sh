@@ -69,7 +69,7 @@ for test in "$source"/regression/unit/*/test_*.c; do
 done > "$to/tests/ranks"
 # The files that `run gpu` needs, also for whole runs with a python that has numpy and h5py. They keep the repository's folders, because they
 # look for files in neighbouring folders.
-(cd "$source" && cp --parents tools/{model_gpus.py,test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,gpu_expected.txt,check_train.py,trspython.py} input/dlrm_dcnv2.yaml \
+(cd "$source" && cp --parents tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,gpu_expected.txt,check_train.py,trspython.py} input/dlrm_dcnv2.yaml \
   regression/{harness,case}/*.py regression/cuda_on_cpu/law_cuda.py "$to/share/")
 if [ -z "$gpu" ]; then
   mkdir -p "$to/tests/golden" "$to/share/regression/golden/runtime"

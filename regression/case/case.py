@@ -18,7 +18,7 @@ import trsrun
 MODULES = ["law_plans", "law_reproducible", "law_runs", "law_history", "law_folders", "law_start", "law_predict", "law_faults", "law_hosts", "law_signals", "law_reports", "law_trace", "law_metrics", "law_optimizers", "law_features",
            "law_ids", "law_zch", "law_dynamic", "law_id_reports", "law_given_rows", "law_directories", "law_qr", "law_reader", "law_caches", "law_look_ahead", "law_statistics", "law_precision", "law_model", "law_heads", "law_retrieval", "law_init", "law_outputs", "law_exchange", "law_managed_collision",
            "law_layers", "law_accumulate", "law_sequences", "law_replicas", "law_names", "law_files", "law_follow", "law_delta", "law_increments", "law_async", "law_mapping"]
-IF_THERE = ["law_cuda"]  # from regression/cuda_on_cpu, if its folder is in PYTHONPATH
+IF_THERE = ["law_cuda", "law_cuda_counts"]  # from regression/cuda_on_cpu, if its folder is in PYTHONPATH
 
 
 def tests():

@@ -41,8 +41,8 @@ PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText 
   In:     option    name of the option, for messages
           expected  the kind of file that the option takes, for a message
   Out:    text      ends with 0; free with PetscFree()
-  Errors: NO_INPUT if it is missing, unreadable or a directory; DATA if it is another kind of file or
-          has more than max_bytes bytes; OPTION if it is not trusted; MEMORY
+  Errors: NO_INPUT if it is missing, unreadable or a directory; DATA if it is another kind of file
+          or has more than max_bytes bytes; OPTION if it is not trusted; MEMORY
 */
 PetscErrorCode TrsFileReadOption(const char *option, const char *path, const char *expected,
                                  int64_t max_bytes, char **text);
