@@ -105,6 +105,7 @@ struct machine {
   // bytes of shared memory that were requested for each kernel
   std::map<const void *, size_t> asked_shared;
   size_t used_bytes = 0, most_bytes = 0, total_bytes = size_t(16) << 30;
+  std::chrono::milliseconds ahead{0}; // of the events' clock
   int n_devices = 8, n_old = 0, open = 0;
   bool check = true, running = false;
   unsigned seed = 1;
@@ -312,7 +313,7 @@ bool step(cudaStream_t stream)
   if (!done) return false;
   if (next.kind == operation::RECORD) {
     next.event->done = next.generation;
-    next.event->time = std::chrono::steady_clock::now();
+    next.event->time = std::chrono::steady_clock::now() + m().ahead;
     *next.recorded = races::recorded(stream->actor);
   }
   if (next.kind != operation::RECORD && next.recorded) races::waited(stream->actor, *next.recorded);
@@ -437,6 +438,11 @@ void count_sort(cudaStream_t stream)
 {
   guard g;
   m().sorts[stream]++;
+}
+
+void advance_clock(int ms)
+{
+  m().ahead += std::chrono::milliseconds(ms);
 }
 
 void count_product(cudaStream_t stream, bool odd, size_t bytes)

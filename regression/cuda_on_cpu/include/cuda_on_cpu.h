@@ -37,6 +37,9 @@ void get_on();
 */
 void count_product(cudaStream_t stream, bool odd, size_t bytes);
 
+/* Advance the clock that events read, inside an operation. No time passes. */
+void advance_clock(int ms);
+
 /* Count a sort by CUB. */
 void count_sort(cudaStream_t stream);
 
