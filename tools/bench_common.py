@@ -99,11 +99,14 @@ def processor_seconds():
     return sum(fields), sum(fields) - fields[3] - fields[4], mine.user + mine.system + mine.children_user + mine.children_system
 
 
-def window(contestant):
-    """The contestant's result, and the share of the processors' time that other programs used meanwhile, including stolen time."""
-    before = processor_seconds()
+def window(contestant, more_seconds=lambda: 0.0):
+    """The contestant's result, and the share of the processors' time that other programs used meanwhile, including stolen time.
+    more_seconds: returns the time of the contestant's processes that are not this program's children.
+    """
+    before, more = processor_seconds(), more_seconds()
     figures = contestant()
     total, busy, mine = (after - b for after, b in zip(processor_seconds(), before))
+    mine += more_seconds() - more
     return figures, max(0.0, busy - mine) / max(total, 1e-9)
 
 
@@ -159,9 +162,10 @@ def machine():
 
 
 class Suite:
-    """Runs contestants in turn within the options' limits."""
+    """Runs contestants in turn within the options' limits. more_seconds: see window()."""
 
-    def __init__(self, options):
+    def __init__(self, options, more_seconds=lambda: 0.0):
+        self.more_seconds = more_seconds
         self.options, self.samples = options, Samples(options.csv, options.resume)
         self.end = time.monotonic() + 60 * options.minutes if options.minutes else None
         self.failed, self.thrown, self.cut = {}, 0, False
@@ -181,7 +185,7 @@ class Suite:
         tries = []
         while True:
             try:
-                figures, foreign = window(contestant)
+                figures, foreign = window(contestant, self.more_seconds)
             except Failed as error:
                 self.failed[case, name] = str(error)
                 print(f"# {case}, {name} failed: {error}", file=sys.stderr)

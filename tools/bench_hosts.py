@@ -82,6 +82,9 @@ class Bench(bench_torchrec.Bench):
             self.close()
             raise
 
+    def processor_seconds(self):
+        return self.hosts.processor_seconds() if self.hosts else 0.0
+
     def close(self):
         if self.hosts:
             self.hosts.__exit__()
@@ -190,9 +193,10 @@ def main():
     if reason:
         print(f"bench_hosts.py: {reason}", file=sys.stderr)
         return 77
-    suite, cases, contestants = common.Suite(args), {}, {}
+    cases, contestants = {}, {}
     with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
         bench = Bench(args, folder)
+        suite = common.Suite(args, bench.processor_seconds)
         work = bench.workload(**dataclasses.asdict(bench_torchrec.parse_case(args.case)))
         for n in numbers:
             mine = dataclasses.replace(work, ranks=n)

@@ -13,6 +13,7 @@ The namespaces have no names outside. They belong to one process, which ends whe
 ends all processes in the namespaces and removes the namespaces. The tool needs root or user namespaces, and Open MPI 4.
 """
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -155,6 +156,17 @@ class Hosts:
             receiver.stdout.readline()
             subprocess.run(self.inside(sys.executable, "-c", PROBE, f"{NET}.1", host=2), check=True)
             return float(receiver.stdout.readline()) * 8 / 1e9
+
+    def processor_seconds(self):
+        """The processors' time of all runs on the hosts. Processes that mpirun did not wait for belong to the first process, which does not wait either, so
+        their time is in no other process's account before the hosts end."""
+        seconds = 0.0
+        with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="ascii") as file:
+            orphans = file.read().split()
+        for pid in orphans:
+            with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                seconds += sum(int(x) for x in file.read().rpartition(")")[2].split()[11:15]) / os.sysconf("SC_CLK_TCK")
+        return seconds
 
     def namespace(self):
         """The inode of the switch's network namespace, which identifies it."""

@@ -34,7 +34,7 @@ class Turns(unittest.TestCase):
         self.quiet.__exit__(None, None, None)
         self.folder.cleanup()
 
-    def window(self, contestant):
+    def window(self, contestant, more_seconds):
         return contestant(), self.shares.pop(0) if self.shares else 0.0
 
     def contestant(self, name, values):

@@ -191,3 +191,23 @@ def test_network_hosts_removed(binary, folder):
         process.stdout.close()
         process.wait(timeout=60 * patience())
         check_removed(namespace, signal.Signals(number).name)
+
+
+def test_network_hosts_seconds(binary, folder):
+    """A benchmark knows the processors' time of the ranks on its hosts. Otherwise it would take
+    them for other programs that disturb it."""
+    del binary
+    sys.path.insert(0, os.path.dirname(HOSTS))
+    import bench_common
+    import trshosts
+    if trshosts.why_not():
+        raise Skipped(trshosts.why_not())
+    program = os.path.join(folder, "compute.py")
+    with open(program, "w", encoding="ascii") as out:
+        out.write("import time\nwhile time.process_time() < 1: pass\n")
+    with trshosts.Hosts(2) as hosts:
+        def seconds():
+            return bench_common.processor_seconds()[2] + hosts.processor_seconds()
+        before = seconds()
+        bench_common.output_of(hosts.mpirun(sys.executable, program))
+        check(seconds() - before >= 1.9, f"{seconds() - before} of 2 s")
