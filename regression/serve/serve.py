@@ -423,7 +423,9 @@ def test_deltas(folder):
             try:
                 for i, path in enumerate(files, 1):
                     put(path, followed)
-                    wait_until(lambda: metric(client, "model_step") == i + 2 and metric(client, 'requests_total{code="200"}') >= i * requests / n)
+                    wait_until(lambda: metric(client, "model_step") == i + 2)
+                    assert metric(client, "deltas_applied_total") == i
+                    wait_until(lambda: metric(client, 'requests_total{code="200"}') >= i * requests / n)
                 assert metric(client, "deltas_applied_total") == n and metric(client, "deltas_refused_total") == metric(client, "model_changes_total") == 0
                 assert 0 < metric(client, "delta_seconds") and 0 < metric(client, "delta_lag_seconds") < served.PATIENCE_S and 0 < metric(client, "model_age_seconds") < 600
                 assert 0 < metric(client, "own_memory_bytes") <= metric(client, "resident_memory_bytes")

@@ -100,8 +100,7 @@ static enum MHD_Result answer_metrics(TrsServeCall *c)
 {
   const TrsServeShape *shape = TrsServeSlotShape(c->http->slot);
   int64_t *counts = calloc(2 * (size_t)shape->n_features + 1, sizeof(*counts));
-  const TrsServeGauges gauges = {.step = TrsServeSlotStep(c->http->slot),
-                                 .queue = TrsServePoolUsed(c->http->pool),
+  const TrsServeGauges gauges = {.queue = TrsServePoolUsed(c->http->pool),
                                  .ready = !atomic_load(&c->http->drains),
                                  .n_features = counts ? shape->n_features : 0,
                                  .feature = shape->feature,

@@ -115,7 +115,7 @@ void TrsServeMetricsText(const TrsServeMetrics *m, const TrsServeGauges *gauges,
   add(text, "connections", "gauge", "Open connections.", atomic_load(&m->connections));
   add(text, "body_bytes", "gauge", "Bytes of request bodies in memory.", atomic_load(&m->body_bytes));
   add(text, "ready", "gauge", "1 if the server takes requests.", gauges->ready);
-  add(text, "model_step", "gauge", "Number of updates of the model.", gauges->step);
+  add(text, "model_step", "gauge", "Number of updates of the model.", atomic_load(&m->step));
   add(text, "model_changes_total", "counter", "Models that replaced another model.",
       atomic_load(&m->changes));
   add(text, "model_failed_changes_total", "counter", "Files that could not replace the model.",

@@ -24,11 +24,14 @@ typedef struct {
   /* of the last delta, in ns: time to apply it, and time from its writing until answers used it */
   _Atomic int64_t delta_ns, delta_lag_ns;
   _Atomic int64_t written_ns; /* when the file of the weights was written, since 1970; 0: unknown */
+  /* number of updates of the model. It is set after the counters of what changed the model, so a
+     reader of a new step also finds the new counters. */
+  _Atomic int64_t step;
 } TrsServeMetrics;
 
 /* Values that the text also has, and that others know. */
 typedef struct {
-  int64_t step, queue;
+  int64_t queue;
   int ready;
   int32_t n_features;
   char **feature;               /* [n_features] names */

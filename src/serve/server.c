@@ -130,6 +130,7 @@ static PetscErrorCode start(TrsServer *s)
   } else {
     PetscCall(open_newest(s));
   }
+  atomic_store(&s->metrics.step, TrsServeSlotStep(s->slot));
   PetscCall(TrsServePoolCreate(s->settings.requests, &s->pool));
   PetscCall(TrsServeBatcherCreate(&s->settings.batching, s->slot, &s->metrics, &s->batcher));
   PetscCall(TrsServeHttpCreate(http, s->slot, s->pool, s->batcher, &s->metrics, &s->http));
@@ -149,6 +150,7 @@ static PetscErrorCode replace_model(TrsServer *s, const char *path, TrsServeMode
   PetscCall(TrsServeSlotReplace(s->slot, model));
   (void)note_age(s, path);
   atomic_fetch_add(&s->metrics.changes, 1);
+  atomic_store(&s->metrics.step, TrsServeSlotStep(s->slot));
   TrsPrint(stdout, "model      %s, after %" PRId64 " updates\n", path, TrsServeSlotStep(s->slot));
   (void)fflush(stdout);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -205,6 +207,7 @@ static PetscErrorCode apply_delta(TrsServer *s, const char *path, TrshardDeltaFi
   atomic_store(&s->metrics.delta_ns, (int64_t)(1e9 * (TrsClock() - begin)));
   atomic_store(&s->metrics.delta_lag_ns, note_age(s, path));
   atomic_fetch_add(&s->metrics.deltas, 1);
+  atomic_store(&s->metrics.step, TrsServeSlotStep(s->slot));
   TrsPrint(stdout, "delta      %s, after %" PRId64 " updates\n", path, TrsServeSlotStep(s->slot));
   (void)fflush(stdout);
   PetscFunctionReturn(PETSC_SUCCESS);
