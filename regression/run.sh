@@ -11,7 +11,8 @@
 #   regression/run.sh -R golden/      tests by name; any other argument of ctest works too
 #   regression/run.sh -N              list them
 #
-# Tests that this machine cannot run (no root for Slurm, PyPI not reachable) are shown as skipped.
+# Tests that this machine cannot run (no root for Slurm, PyPI not reachable) are skipped. The last
+# lines say why.
 # regression/README.md explains more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,4 +34,8 @@ for argument in "$@"; do
     -R | --tests-regex) label=(-LE long) ;;
   esac
 done
-exec ctest --test-dir build --output-on-failure --parallel "$(($(env -u OMP_NUM_THREADS nproc) + 1))" "${label[@]}" "$@"
+status=0
+rm -f build/tests.xml
+ctest --test-dir build --output-on-failure --parallel "$(($(env -u OMP_NUM_THREADS nproc) + 1))" --output-junit "$PWD/build/tests.xml" "${label[@]}" "$@" || status=$?
+if [ -f build/tests.xml ]; then regression/harness/why_skipped.py build/tests.xml; fi
+exit $status
