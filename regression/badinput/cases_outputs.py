@@ -31,7 +31,8 @@ def through_link(folder, _):
 
 
 def victim_is_kept(folder, result):
-    """The same, and the link's old target is a backup beside the new file."""
+    """A check: the link stays and points to the new file, and the link's old target is a backup
+    beside the new file."""
     through_link(folder, result)
     check(open(os.path.join(folder, "victim.h5.~1~"), encoding="ascii").read() == "precious\n", "victim.h5 is lost")
 

@@ -25,7 +25,8 @@ class Bucket:
         self.taken += 1
 
     def evict(self):
-        """A 64th of the rows, and one more: the ids that the policy keeps least long, without those that the batch has had so far."""
+        """Take back a 64th of the rows, and one more, from the ids that the policy drops first. Ids that the batch has already had keep their
+        rows."""
         may_go = [i for i in self.row if self.last[i] != self.time]
         old = [i for i in may_go if self.is_old(self.last[i])]
         key = {"lru": lambda i: self.last[i], "lfu": lambda i: (self.count[i], self.last[i]), "ttl": lambda i: 0}[self.policy]
@@ -48,7 +49,7 @@ class Bucket:
         return 0
 
     def admit(self, i):
-        """Whether the id is to get a row with this occurrence."""
+        """Count an occurrence of an id without a row. Returns True if the id gets a row now."""
         count, last = self.candidates.get(i, (0, self.time))
         count = 1 if self.is_old(last) else count + 1
         self.candidates[i] = (count, self.time)

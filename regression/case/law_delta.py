@@ -180,7 +180,7 @@ def test_delta_folder(binary, folder):
 
 
 def test_delta_folder_lost(binary, folder):
-    """If the folder is lost and another thing is in its place, each delta that is due prints a
+    """If the folder is lost and something else has its name, each delta that is due prints a
     warning, and the training goes on. The next delta that can be written has all rows."""
     make(folder)
     path = os.path.join(folder, "a.d")
@@ -228,7 +228,7 @@ def test_delta_zch(binary, folder):
 
 @thinned
 def test_delta_dynamic(binary, folder):
-    """Tables that grow, whose ids lose their rows with age and at the cap."""
+    """Tables that grow. Ids lose their rows when they are too old, and when the table is full."""
     plans = thin(law_zch.PLANS[:6], [law_zch.PLANS[0], law_zch.PLANS[2], law_zch.PLANS[5]])
     check_ids(binary, folder, law_dynamic.options(160, "-table_t_dynamic_buckets 4 -table_t_dynamic_ttl 3"), plans, "dynamic")
 
@@ -241,8 +241,8 @@ def fault(binary, function, n, what, part):
 
 @thinned
 def test_delta_resume(binary, folder):
-    """kill -9 before or after a delta or checkpoint gets its name never breaks the chain: the resumed job, with other ranks, goes on at its
-    checkpoint, whose changed rows the next delta has."""
+    """kill -9 before or after a delta or checkpoint gets its name never breaks the chain. The resumed job, with other ranks, continues from its
+    checkpoint, and the next delta includes the changed rows that this checkpoint lists."""
     law_zch.make(folder)
     os.rename(os.path.join(folder, "raw.h5"), os.path.join(folder, "train.h5"))
     model = law_zch.options(48, "-reproducible -table_t_zch_interval 3 -embedding_optimizer adam")
@@ -261,8 +261,8 @@ def test_delta_resume(binary, folder):
 
 
 def test_delta_other_steps(binary, folder):
-    """A resume with another -delta_every removes the deltas of steps that are made again, and its first delta has the rows since the last one
-    that stays. A run that went on without deltas begins a new chain."""
+    """A resume with another -delta_every removes the deltas of the steps that it repeats. Its first delta has the rows that have changed since
+    the last delta that remains. A run that went on without deltas begins a new chain."""
     make(folder)
     base = f"{MODEL} -checkpoint_dir c -reproducible"
     train(binary, folder, "a", 1, f"{base} -checkpoint_every 6", steps=6)  # a delta after step 4, a checkpoint after step 6
@@ -290,7 +290,7 @@ def test_delta_other_steps(binary, folder):
 
 
 def test_delta_full_disk(binary, folder):
-    """If a delta cannot be written, the training says so and goes on, and the next delta has its rows, too."""
+    """If a delta cannot be written, the training prints a warning and goes on. The next delta also has the rows of the missing one."""
     make(folder)
     run(binary, 1, f"-data_train train.h5 -batch_size {BATCH} -steps 3 -checkpoint_final base.h5 {MODEL}", folder)
     for ranks, function in ((1, "fallocate"), (2, "rename")):
@@ -335,7 +335,7 @@ def test_delta_chain(binary, folder):
 
 
 def test_delta_types(binary, folder):
-    """-delta_data_type rounds the rows alone, and a file's size is that of the rows. The result is for predictions, not for -resume."""
+    """-delta_data_type rounds only the rows, and files store them in this type. The result is for predictions, not for -resume."""
     make(folder)
     run(binary, 1, f"-data_train train.h5 -batch_size {BATCH} -steps 3 -checkpoint_final base.h5 {MODEL} -ema_decay 0.9", folder)
     train(binary, folder, "table", 1, f"-init_from base.h5 {MODEL} -ema_decay 0.9")
@@ -356,7 +356,7 @@ def test_delta_types(binary, folder):
 
 
 def test_delta_forget(binary, folder):
-    """--forget zeroes the rows of ids and takes them from the map, in the result and in a delta that does so to a copy."""
+    """--forget zeroes the rows of ids and removes the ids from the map of the result. The delta of --forget_delta does the same to a copy."""
     law_zch.make(folder)
     os.rename(os.path.join(folder, "raw.h5"), os.path.join(folder, "train.h5"))
     for kind, model in (("zch", law_zch.options(48, "-table_t_zch_interval 2")), ("dynamic", law_dynamic.options(1000, "-table_t_dynamic_buckets 2"))):
@@ -381,7 +381,8 @@ def test_delta_forget(binary, folder):
 
 
 def check_forget_refused(folder):
-    """Lists of ids and outputs that --forget cannot take, and ids that the model does not have."""
+    """--forget refuses bad lists of ids and bad outputs. It accepts an id that the model does not
+    have, but then writes no delta."""
     path = lambda name: os.path.join(folder, name)
     for more, status, message in ((["--forget", "no_such_list"], 66, "no_such_list does not exist"), (["--forget", folder], 66, "is a folder, expected a file"),
                                   (["--forget", f"t={1 << 64}"], 64, "is not an id"), (["--forget", "t=1", "--forget_delta", path("none.h5")], 64, "the two outputs")):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints of tables that give rows to ids: damaged directories, and what inspect_file.py and
-compare_runs.py say about whole ones."""
+"""Checkpoints of tables that give rows to ids: damaged directories, and the output of
+inspect_file.py and compare_runs.py for intact ones."""
 import os
 import subprocess
 import sys
@@ -67,8 +67,8 @@ def train(binary, folder, kind, more="", name="model", ranks=1, cap=None):
 
 @thinned
 def test_directories_damaged(binary, folder):
-    """Each damage of each tensor of a directory ends with 65 and the tensor's path, on one rank and
-    two. A required tensor that is missing is named, too."""
+    """A damaged tensor of a directory ends the run with 65 and the tensor's path, for each damage
+    and each tensor, on one rank and two. A required tensor that is missing is named, too."""
     law_zch.make(folder)
     for kind, of_tensors in DAMAGE.items():
         path, damaged = train(binary, folder, kind), os.path.join(folder, "damaged.h5")
@@ -166,8 +166,8 @@ def test_made_dynamic_static(binary, folder):
 
 
 def test_directories_shown(binary, folder):
-    """inspect_file.py says how many ids a table holds. compare_runs.py compares by id where rows differ:
-    runs of other buckets agree, and one of a smaller cap lacks ids."""
+    """inspect_file.py prints how many ids a table holds. compare_runs.py compares by id if rows differ: runs with other numbers of buckets
+    agree, and a run with a smaller cap lacks ids."""
     law_zch.make(folder)
     for name, cap, buckets in (("one", 600, 1), ("three", 600, 3), ("small", 60, 1)):
         law_zch.train(binary, folder, name, 1, law_dynamic.options(cap, f"-steps 8 -reproducible -embedding_learning_rate 0.5 -table_t_dynamic_buckets {buckets}"))

@@ -73,7 +73,7 @@ def test_dynamic_caches(binary, folder):
 
 @thinned
 def test_dynamic_resume(binary, folder):
-    """A run that was taken up by another number of ranks and plan ends as one that was not interrupted."""
+    """A run that is resumed with another number of ranks and another plan ends like an uninterrupted one."""
     make(folder)
     for more in thin(("-table_t_dynamic_policy lfu", "-table_t_dynamic_ttl 4", "-table_t_dynamic_admit_after 3 -table_t_dynamic_candidates 20", "-table_t_data_type fp16 -table_t_stochastic_rounding"),
                      ("-table_t_dynamic_ttl 4 -table_t_dynamic_admit_after 2 -table_t_dynamic_candidates 20", "-table_t_data_type fp16 -table_t_stochastic_rounding")):
@@ -95,7 +95,8 @@ def hostile(rng):
 
 
 def test_dynamic_grows(binary, folder):
-    """Below the cap each id has a row of its own, drawn by its id: the same on any number of ranks, in any plan and order of the data."""
+    """Below the cap each id has its own row. The row's initial values depend only on the id, and not on the number of ranks, the plan or the
+    order of the data."""
     rng = np.random.default_rng(8)
     pool = hostile(rng)
     drawn = {}
@@ -123,7 +124,8 @@ def by_id(path):
 
 
 def test_dynamic_resized(binary, folder):
-    """-init_from and -resume take another cap or number of buckets: rows go with their ids, and those for which there is no room go by the policy."""
+    """-init_from and -resume accept another cap or number of buckets. Rows stay with their ids. If there is no room for all, the policy decides
+    which ids lose their rows."""
     make(folder)
     words = "-reproducible -embedding_optimizer adam -checkpoint_dir kept -checkpoint_every 20"
     path, _ = train(binary, folder, "small", 2, options(120, f"{words} -steps 20 -table_t_dynamic_buckets 2 -table_t_sharding_types row_wise"))
@@ -185,7 +187,7 @@ def test_dynamic_served(binary, folder):
 
 
 def test_dynamic_kinds(binary, folder):
-    """Sequences, means, weights by position, accumulation and an averaged model, on two ranks as on one."""
+    """Sequences, means, position weights, accumulation and an averaged model give the same result on two ranks as on one."""
     make(folder)
     for words in ("-table_t_pooling mean", "-table_t_pooling none", "-table_t_pooling none -table_t_sequence_pooling max", "-accumulate_steps 2", "-table_t_data_type bf16", "-ema_decay 0.9"):
         both = [train(binary, folder, f"kind{ranks}", ranks, options(80, f"-reproducible -steps 9 -table_t_dynamic_ttl 3 -table_t_dynamic_buckets 2 {words} "
@@ -194,7 +196,7 @@ def test_dynamic_kinds(binary, folder):
 
 
 def test_dynamic_refused(binary, folder):
-    """What does not go with tables that grow is refused by name; a directory whose tensors disagree is damaged."""
+    """Options that do not support tables that grow are refused by name. If the tensors of a directory disagree, the directory is damaged."""
     make(folder)
     for words, ranks, names in (("-table_t_sharding_types data_parallel", 2, ("data_parallel|sharding_types",)), ("-table_t_dynamic_buckets 7", 1, ("dynamic_cap", "49 rows")),
                                 ("-table_t_dynamic_buckets 48", 1, ("one row a bucket", "rows (dynamic_cap)")), ("-ebc_variable_batch", 2, ("-ebc_variable_batch", "id_map dynamic")),
@@ -221,7 +223,7 @@ def test_dynamic_refused(binary, folder):
 
 
 def test_dynamic_gaps(binary, folder):
-    """Rows whose ids have lost them are zeros in a checkpoint, weights and states, so that a resume leaves them as they are."""
+    """If an id has lost its row, a checkpoint has zeros for the row's weights and states, so that a resume does not change them."""
     make(folder)
     path, _ = train(binary, folder, "gaps", 2, options(400, "-steps 12 -table_t_dynamic_ttl 3 -table_t_dynamic_buckets 2 -embedding_optimizer adam"))
     found = tensors(path)

@@ -176,7 +176,7 @@ def test_sequence_concat(binary, folder):
 
 @thinned
 def test_sequence_index_dedup(binary, folder):
-    """The same if distinct ids are sent once."""
+    """Training agrees with numpy also if distinct ids are sent once."""
     for kind in thin(("max", "mean"), ("max",)):
         against_numpy(binary, folder, kind, "-ec_index_dedup")
 

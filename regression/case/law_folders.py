@@ -253,8 +253,8 @@ def test_predict_beside_training(binary, folder):
 
 
 def test_resume_of_other_data(binary, folder):
-    """If the data was replaced by the same number of other samples, a resume says so. If the data
-    grew by a file, the resume continues with the first new sample."""
+    """If the data was replaced by the same number of other samples, a resume prints this. If the
+    data grew by a file, the resume continues with the first new sample."""
     make(folder)
     told = lambda text: [line[11:] for line in text.splitlines() if line.startswith("resume ") and (" had " in line or " but " in line)]
     train(binary, folder, 1, "-steps 2 -checkpoint_dir ckpt")

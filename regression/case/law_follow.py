@@ -151,8 +151,8 @@ def test_follow_resume_another_batch(binary, folder):
 
 
 def test_follow_waits_asleep(binary, folder):
-    """Ranks that wait for data use no core. The log says that they wait, and -log_view and the trace
-    have the wait. A signal ends the wait with a checkpoint, and a resumed run goes on."""
+    """Ranks that wait for data use no core. The log reports that they wait, and -log_view and the trace show the wait. A signal ends the wait
+    with a checkpoint, and a resumed run goes on."""
     make(folder)
     wanted = whole(binary, folder, 2)
     for name in NAMES[:3]:
@@ -249,8 +249,8 @@ def test_follow_set_aside(binary, folder):
 
 
 def test_follow_evaluates(binary, folder):
-    """Evaluations and checkpoints are those of a training that has all files at once, also if the
-    stream ends at the end of a batch, after its last step was done."""
+    """Evaluations and checkpoints are those of a training that has all files at once. This also
+    holds if the stream ends at the end of a batch, after the step of this batch."""
     make(folder)
     write_dataset(os.path.join(folder, "made", NAMES[-1]), 24, seed=24, features=FEATURES)  # 144 samples: 6 steps
     write_dataset(os.path.join(folder, "eval.h5"), 50, seed=9, features=FEATURES)

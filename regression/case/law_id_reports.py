@@ -114,7 +114,7 @@ def test_id_reports_ranks(binary, folder):
 
 
 def test_id_reports_resume(binary, folder):
-    """A run that was taken up has the rows of an uninterrupted one, each step once, also if it was stopped between two rows."""
+    """A resumed run has the rows of an uninterrupted one, each step once, also if it was stopped between two rows."""
     make(folder)
     words = law_dynamic.options(120, f"-table_t_dynamic_ttl 6 -reproducible -checkpoint_every 7 {ROWS_AT}")
     train(binary, folder, "whole", 1, f"{words} -checkpoint_dir whole")
@@ -137,7 +137,7 @@ DROPPED = re.compile(r"^ids +table t: ([\d,]+) of the checkpoint's ([\d,]+) ids 
 
 
 def test_id_reports_dropped(binary, folder):
-    """A start whose cap is too small for the checkpoint's ids says how many of them it drops; a start with room says nothing."""
+    """A start whose cap is too small for the checkpoint's ids reports how many of them it drops. A start with enough room reports nothing."""
     make(folder)
     path, _ = train(binary, folder, "big", 1, law_dynamic.options(400, "-steps 20"))
     with h5py.File(path) as h:
@@ -162,7 +162,8 @@ def test_id_reports_dropped(binary, folder):
 
 
 def test_id_reports_cap_at_resume(binary, folder):
-    """-resume takes another cap or number of buckets: the rows that are kept go on with their contents, and the start says how many ids had no room."""
+    """-resume accepts another cap or number of buckets. Rows that are kept go on with their contents, and the start reports how many ids had no
+    room."""
     make(folder)
     for cap, buckets, ranks in ((50, 1, 2), (900, 3, 3)):
         for name in os.listdir(os.path.join(folder, "kept")) if os.path.isdir(os.path.join(folder, "kept")) else ():
@@ -195,7 +196,8 @@ def warnings(binary, folder, words, ranks=1):
 
 
 def test_id_reports_warning(binary, folder):
-    """A table with too few rows is named once, with its options and their values. Each of these options, changed as the warning says, ends it."""
+    """A table with too few rows is named once, with its options and their values. If one of these options is changed as the warning proposes,
+    the warning does not appear again."""
     make(folder, width=40)  # about 36 ids a batch, of a window of 40
     for words, young, advice in (
             (law_zch.options(60, "-table_t_zch_policy lru -table_t_zch_interval 10"), 10,
@@ -218,7 +220,7 @@ def test_id_reports_warning(binary, folder):
 
 
 def test_id_reports_filter(binary, folder):
-    """zch_filter average, as the warning says, keeps ids that come once from taking rows of those in use."""
+    """With zch_filter average, which the warning proposes, ids that occur once do not take the rows of ids in use."""
     path = write_dataset(os.path.join(folder, "raw.h5"), 480, features={"seen": 10, "bought": 10})
     rng = np.random.default_rng(3)
     with h5py.File(path, "r+") as h:  # a third of the ids comes once, the others are of 40 that most batches have
@@ -251,8 +253,8 @@ def test_id_reports_same(binary, folder):
 
 
 def test_id_reports_plan(binary, folder):
-    """-task plan counts a directory's bytes for each row, once for each column shard, in host memory, and says that a dynamic table's rows are a cap. Other tables have
-    the bytes that they had."""
+    """-task plan counts a directory's bytes for each row, once for each column shard, in host memory, and prints that a dynamic table's rows are
+    a cap. Other tables need the same bytes as before."""
     rows = 1_000_000
     shape = f"-tables t -tables_embedding_dim 8 -table_t_features f -tables_min_partition 4 -table_t_num_embeddings {rows} -batch_size 16 -plan_output plan.json -existing_outputs replace"
     kinds = {"dynamic": 24, "zch": 36, "zch -table_t_zch_policy lru": 32, "zch -table_t_zch_policy distance_lfu": 40}

@@ -156,7 +156,8 @@ def test_increment_zch(binary, folder):
 
 @thinned
 def test_increment_dynamic(binary, folder):
-    """Tables that grow, whose ids lose their rows with age and at the cap; also read with another number of buckets."""
+    """Tables that grow. Ids lose their rows when they are too old, and when the table is full. The chain is also read with another number of
+    buckets."""
     check_ids(binary, folder, law_dynamic.options(160, "-table_t_dynamic_buckets 4 -table_t_dynamic_ttl 3 -embedding_optimizer rowwise_adagrad"),
               "-table_t_dynamic_buckets 2", "dynamic")
 

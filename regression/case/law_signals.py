@@ -47,7 +47,7 @@ def test_stop_int_to_one_rank(binary, folder):
 
 
 def test_stop_hup_to_one_rank(binary, folder):
-    """A closed terminal does the same."""
+    """A closed terminal (SIGHUP) also stops a run as SIGTERM does."""
     stop(binary, folder, lambda job: os.kill(job.pid(0), signal.SIGHUP))
 
 
@@ -260,8 +260,8 @@ def test_closed_terminal(binary, folder):
 
 
 def test_closed_terminal_ignored(binary, folder):
-    """The same with SIGHUP ignored: the run continues to its end although its output has no
-    reader."""
+    """If SIGHUP is ignored when the terminal disappears, the run continues to its end, although its
+    output has no reader."""
     make(folder)
     master, slave = pty.openpty()
     words = ALONE.replace("1000000000", "300")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The site of all pages: it is built without a network, its links lead somewhere, and no page loads
-anything from elsewhere. tools/site.sh serve shows it. Where chromium is installed, a browser finds
-words, and its requests all go to this machine."""
+"""Tests the site of all pages. It is built without a network, each link leads to a page and a
+heading that exist, and no page loads anything from another machine. If Chromium is installed, a
+browser uses the search, and sends requests only to this machine. `tools/site.sh serve` shows the
+site."""
 import functools
 import http.server
 import json
@@ -116,7 +117,7 @@ class Site(unittest.TestCase):
         self.assertGreater(int(re.search(r"(\d+) links", done.stdout)[1]), 1000)
 
     def test_contents(self):
-        """Each page of the repository's guides is there, and the search knows it."""
+        """The site has each page of the repository's guides, and its search finds each page."""
         here = self.folder / self.version
         pages = [page.relative_to(ROOT) for folder in ("input", "jobs", "tools", "src", "gpu", "regression") for page in (ROOT / folder).glob("*.md")]
         known = {entry["location"].split("#")[0] for entry in json.loads((here / "search/search_index.json").read_text(encoding="utf-8"))["docs"]}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""follow_and_serve.py BUILD - the example of the same name, with short minutes. All requests are
-answered, by several models; following has the better AUC; the training is killed twice."""
+"""follow_and_serve.py BUILD - run the example of the same name with shorter minutes. All requests
+are answered, by several models. The model that follows the data has the better AUC. The training is
+killed twice."""
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The start of a fuzz target that needs no file, and the check of a call that only refuses data. */
+/*
+  Starts a fuzz target that needs no file. Checks that a call either succeeds or refuses its data.
+*/
 #pragma once
 
 #include "core/start.h"

@@ -84,7 +84,7 @@ def check_installed(programs, mpirun, **variables):
 
 
 def check_types(python, programs):
-    """mypy uses the installed package's types: it accepts a right program and refuses a wrong one."""
+    """mypy uses the installed package's types: it accepts a correct program and refuses an incorrect one."""
     mypy = (python, "-m", "mypy", "--strict", "--python-executable", os.path.join(programs, "python3"), "--cache-dir", "mypy")
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "typed_use.py"), encoding="utf-8") as file:
         text = file.read()

@@ -124,7 +124,8 @@ def test_bits(top):
 
 
 def test_forget(top):
-    """Deltas of --forget_delta, at the base and after deltas; deltas after them."""
+    """A delta of --forget_delta is applied after other deltas, and another delta after it. It is
+    refused at the base."""
     for name in ("types", "zch", "ttl"):
         training, options = MODELS[name]
         folder = os.path.join(top, f"forget {name}")

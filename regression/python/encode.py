@@ -123,7 +123,7 @@ def check_kind(folder, kind, options):
 
 
 def one(name, value):
-    """The rows, in which the first value of a column is another one."""
+    """The columns, with another first value in one of them."""
     return dict(COLUMNS, **{name: [value, *COLUMNS[name][1:]]})
 
 
@@ -140,7 +140,7 @@ REFUSED = [({"age": [1.0]}, "no column"), (dict(COLUMNS, city=list(range(N))), "
 
 
 def refused_tables():
-    """The same of DataFrames and Tables."""
+    """DataFrames and Tables that are refused: (rows, a part of the message)."""
     found = []
     if HAS["pandas"]:
         import pandas

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The server's answers are the bits of -task predict, for several models, as JSON and in binary form,
 on a port and on a Unix socket. Requests are predicted together; a newer checkpoint replaces the model
-between two batches; wrong requests get a message; a stop answers what has come.
+between two batches; wrong requests get a message; a server that stops answers the requests that have
+arrived.
 
     serve.py TRSHARD TRSHARD-SERVE [TEST]
 """
@@ -352,7 +353,7 @@ def test_follow(folder):
 
 def test_fall_back(folder):
     """If the newest file is damaged, the server starts with the one before it. An increment that
-    comes before its base is opened when the base has come."""
+    arrives before its base is opened when the base has arrived."""
     program(folder, f"-data_train data.h5 {SMALL} -steps 6 -epochs 100 -checkpoint_dir all -checkpoint_every 2 -checkpoint_full_every 3 -checkpoint_keep 3")
     followed = os.path.join(folder, "followed")
     os.mkdir(followed)
@@ -441,9 +442,8 @@ def test_deltas(folder):
 
 
 def test_delta_chains(folder):
-    """A gap waits for its delta; damaged and foreign files, named pipes and files with other names are
-    told and left; a checkpoint that is newer replaces the model; a delta of --forget_delta is applied
-    once; the server changes to another branch of the chain."""
+    """At a gap, the server waits for the missing delta. Damaged and foreign files, named pipes and files with other names are not applied. A
+    newer checkpoint replaces the model. A delta of --forget_delta is applied once. The server changes to another branch of the chain."""
     base, files = chain(folder, 6)
     followed, checkpoints = os.path.join(folder, "followed"), os.path.join(folder, "served")
     os.mkdir(followed)
@@ -513,8 +513,8 @@ def wait_until(holds):
 
 
 def test_stop(folder):
-    """SIGTERM lets requests that have come finish, and refuses others. Wrong starts end with a
-    documented status."""
+    """After SIGTERM, requests that have arrived are finished, and others are refused. Wrong starts
+    end with a documented status."""
     train(folder)
     with serving(folder, "-model model.h5 -serve_batch_microseconds 1500000") as (port, process):
         answers = [None] * 4
@@ -562,7 +562,8 @@ def test_stop(folder):
 
 
 def test_socket(folder):
-    """A server that stops leaves the Unix socket that another server has put at its path."""
+    """A server that stops does not remove the Unix socket that another server has put at its
+    path."""
     train(folder)
     path = os.path.join(folder, "socket")
     with contextlib.ExitStack() as second:
@@ -574,7 +575,7 @@ def test_socket(folder):
 
 
 def test_load(folder):
-    """bench_serve's clients get right answers only, one request at a time and many together."""
+    """bench_serve's clients get only correct answers, one request at a time and many together."""
     train(folder)
     for options, samples, connections, rate in (("-serve_batch 1", 1, 2, 0), ("", 7, 6, 0), ("-serve_batch_microseconds 500", 1, 4, 400)):
         with serving(folder, f"-model model.h5 {options}") as (port, _):
@@ -585,7 +586,7 @@ def test_load(folder):
 
 
 def test_threads(folder):
-    """The server has the threads that it was told, and no others."""
+    """The server starts only the threads that its options request."""
     train(folder)
     for options, n in (("", 3), ("-serve_threads 3 -serve_http_threads 2", 6), ("-serve_socket socket", 4)):
         with serving(folder, f"-model model.h5 {options}") as (port, process):

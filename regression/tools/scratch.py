@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder for each test, removed after it, a call of a tool's main() in the test's process, which
-is faster than a new process, and a call of it in a process that is killed."""
+"""For tests of the tools: a folder for each test, which is removed after it; calls of a tool's
+main() in the test's process, which are faster than a new process; and calls of it in a process that
+is killed."""
 import contextlib
 import io
 import os

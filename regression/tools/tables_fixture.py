@@ -77,7 +77,8 @@ class Conversions(scratch.Scratch):
         return result.stderr
 
     def refused(self, name, *arguments, code):
-        """The same in this process, for conversions that end with an error."""
+        """Run a converter that must end with this code and one line, in this process. Returns the
+        line."""
         error = io.StringIO()
         with unittest.mock.patch.object(sys, "argv", [TABLE, "--output", self.path(name), *arguments]), contextlib.redirect_stderr(error):
             with self.assertRaises(SystemExit) as end:

@@ -119,7 +119,8 @@ class ThereAndBack(Folder):
         self.assertEqual(self.tensors(self.path("back.h5"))["embedding/t/zch/raw"].tolist(), zch()["embedding/t/zch/raw"])
 
     def test_hash_note(self):
-        """Buckets that a hash chooses are not those of TorchRec's shards: the tool says so."""
+        """Buckets that a hash chooses are not those of TorchRec's shards, and the tool prints
+        this."""
         model = "-tables t\n-table_t_id_map zch\n-table_t_zch_buckets 2\n"
         self.assertIn("a hash chooses the bucket", self.good(self.make(zch(), model), "--to", "npz", self.path("out.npz")))
         self.assertEqual(self.good(self.make(zch(), model + "-table_t_zch_input_hash_size 200\n"), "--to", "npz", self.path("out.npz"), "--force"), "")
@@ -186,7 +187,7 @@ class Dynamic(Folder):
         self.assertIn("5 of 8 rows have no id", text)
 
     def test_modulo(self):
-        """Each id has a copy of its row, and the tool says how many ids share one. An id that is there twice counts once."""
+        """Each id has a copy of its row, and the tool prints how many ids share one. An id that is listed twice counts once."""
         model = "-tables t\n-tables_id_map modulo\n-table_t_num_embeddings 8\n-table_t_features f\n"
         old = static()
         found, text = self.made(old, "--ids", "t=" + self.list("3\n11\n-1\n3\n19\n"), model=model)
@@ -197,7 +198,8 @@ class Dynamic(Folder):
         self.assertTrue({"-table_t_id_map dynamic", "-table_t_num_embeddings 8", "-table_t_dynamic_cap 8", "-table_t_features f"} <= set(words), words)
 
     def test_zch(self):
-        """By range two buckets become one; by hash they would stay. The shared row is the first bucket's."""
+        """Two buckets that are parts of the range of ids become one bucket. Buckets of a hash would stay. The shared row is the first
+        bucket's."""
         model = "-tables t\n-table_t_id_map zch\n-table_t_zch_buckets 2\n-table_t_zch_input_hash_size 200\n"
         old = zch()
         found, text = self.made(old, model=model)

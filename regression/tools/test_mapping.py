@@ -212,8 +212,8 @@ class OfTables(scratch.Scratch):
             self.assertEqual(h["sparse"].attrs["num_embeddings"].tolist(), [0, 0, 0])
 
     def test_many_words(self):
-        """Text with more words than the limit (50 here) keeps its hash, unless --vocabulary names the
-        column. Words that are not UTF-8 are words. Rows that several words share are told."""
+        """Text with more words than the limit (50 here) keeps its hash, unless --vocabulary names the column. Words that are not UTF-8 are
+        words. The converter prints in how many rows the words of a hash are."""
         n = 200
         with open(self.path("a.csv"), "wb") as out:
             out.write(b"y,many,raw,hashed\n" + b"".join(b"1,w%d,%s,h%d\n" % (i, b"\xff" if i % 3 else b"q", i % 24) for i in range(n)))
@@ -280,7 +280,8 @@ class OfTables(scratch.Scratch):
             self.assert_encodes("c.h5", columns)
 
     def test_damaged(self):
-        """A text that is no mapping is refused, and so is a mapping that does not tell enough."""
+        """A text that is not a mapping is refused. An encoder refuses a mapping that does not
+        describe all features."""
         good = trsmapping.Mapping({"dense": [], "sparse": [{"name": "a", "column": "a"}]}).text()
         self.assertEqual(trsmapping.read(good, "x").sparse[0]["missing"], "empty")
         for text, message in (("{", "is not JSON"), ("[" * 100000, "is not JSON"), ("[]", "no format"), (good.replace('"version":1', '"version":2'), "version 2"),

@@ -86,7 +86,7 @@ class Predictions(scratch.Scratch):
         self.tool("bad.txt", code=64, message="expected a name that ends in .parquet or .csv")
 
     def test_differences(self):
-        """One other value in one row is found, in each kind of column, whatever the size of blocks."""
+        """A single changed value in one row is found, in each kind of column and for any size of blocks."""
         files = [self.write("a.csv", ROWS)]
         self.predict(*COLUMNS, *files)
         for row, column, cell in ((41, "age", b"41.25"), (0, "city", b"c9"), (59, "tags", b"t0|t1|t9"), (30, "tags", b""), (7, "age", b"")):

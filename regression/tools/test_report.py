@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""report and tensorboard_events on runs and plans made by hand: the page's tables against the
-HDF5's numbers, watched trainings, and event files with a separate decoder."""
+"""Tests report.py and tensorboard_events.py on runs and plans made by hand: the page's tables
+against the numbers in the HDF5 files, watched trainings, and event files with a separate
+decoder."""
 import base64
 import contextlib
 import gzip
@@ -162,7 +163,7 @@ class Reports(handmade.Scratch):
         self.assertEqual(found["loss"], ([0, 3], [0.7, 0.6]))
 
     def test_without(self):
-        """Without an evaluation, a trace file or a plan, there is no such section."""
+        """The page has no section for an evaluation, a trace file or a plan that does not exist."""
         page = self.page(self.run_file(starts=1, evaluations=False, plan=""))
         self.assertEqual([name for name in page.ids if "table" not in name], ["summary", "curves", "starts", "stages-and-memory", "configuration"])
         self.assertTrue(any("is not there now" in words for words in page.words if words))
@@ -284,7 +285,7 @@ HEAD = "trshard 1.0.0 (abc), 2 ranks\n"
 
 
 class Watching(handmade.Scratch):
-    """A training that is watched: what its log and its results say, and the page that a server or a file has of it."""
+    """A training that is watched: its log, its results, and the page about it, from a server or in a file."""
 
     def log_file(self, text, name="run.log"):
         with open(self.path(name), "w", encoding="utf-8") as out:
@@ -424,7 +425,8 @@ class Watching(handmade.Scratch):
         return process
 
     def test_process(self):
-        """Started as a user does: it says its address, serves, and ends with 0 after Ctrl-C. Another one on the same port is refused."""
+        """The server is started as a user starts it. It prints its address, serves, and ends with 0 after Ctrl-C. Another server on the same
+        port is refused."""
         path = self.run_file()
         process = self.start(path, "--port", "0")
         found = re.match(r"http://127\.0\.0\.1:(\d+)(/\S+/)\n", process.stdout.readline())

@@ -213,7 +213,8 @@ def test_one_class(folder):
 
 
 def test_submit(folder):
-    """One array job for each round, after the previous one. Other options are passed to sbatch."""
+    """There is one array job for each round, which starts after the previous one. Other options are
+    passed to sbatch."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "2")
     with open(os.path.join(folder, "sbatch"), "w", encoding="ascii") as out:
         out.write('#!/bin/sh\necho "$@" >> calls\nwc -l < calls\n')

@@ -183,7 +183,7 @@ pq.write_table(pa.table({"y": [0, 1], "d": [[1.0, 2.0], [3.0]], "m": [1, 2]}), s
 
     def test_unsigned(self):
         """Ids of uint64 stay unsigned. Together with signed ids they keep their bits, and the
-        converter says so."""
+        converter prints this."""
         self.write("""
 pq.write_table(pa.table({"y": [0, 1], "u": pa.array([2**64 - 1, 5], pa.uint64()), "l": pa.array([[2**63], []], pa.list_(pa.uint64())), "i": [-1, 2]}), sys.argv[1])
 """, self.path("a.parquet"))

@@ -39,7 +39,8 @@ class Training(scratch.Scratch):
         self.fail(f"the last state is {found}")
 
     def test_stopped(self):
-        """A long training: from the log and from the results alone; then it is stopped, and goes on."""
+        """The state of a long training is read with its log, and from its results only. The training is then stopped, and its state says how to
+        go on."""
         process = self.train("-steps", "1000000000", "-checkpoint_dir", self.path("checkpoints"))
         for with_log in (True, False):
             found = self.until(lambda found: found.step > 1, with_log)

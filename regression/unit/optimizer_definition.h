@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The formulas of TorchRec's fused optimizers for one row, in double (src/RULES.md, section 6, and
-  src/RULES.md, rules A7 to A12). Tests compare kernels and whole runs with them.
+  The formulas of TorchRec's fused optimizers for one row, in double (src/RULES.md, rules A7 to A12
+  and section 6). Tests compare kernels and whole runs with them.
 */
 #pragma once
 

@@ -20,7 +20,7 @@ static void train_zch_rows(TrsZch bucket, int64_t n, const int64_t *ids, int64_t
   if (TrsZchIsDue(bucket)) assert_petsc_ok(TrsZchEvict(bucket, &given));
 }
 
-/* The same for at most 8 ids. */
+/* Like train_zch_rows(), for at most 8 ids. */
 static void train_zch(TrsZch bucket, int64_t n, const int64_t *ids)
 {
   int64_t rows[8];

@@ -29,7 +29,7 @@ static float value_of(int64_t global, int k, int64_t c)
   return (float)(global * 1000 + k * 100 + c);
 }
 
-/* Set the weights and states of a row of shard 0 to numbers that tell the row, or to -1. */
+/* Set the weights and states of a row of shard 0 to numbers that identify the row, or to -1. */
 static void set_row(const Fixture *f, int64_t row, PetscBool changed)
 {
   const TrsTbeTable *t = &f->table.shards.shard[0].tbe;

@@ -59,7 +59,10 @@ static void test_traces(void **state)
   }
 }
 
-/* The same product in turn on both GPUs: a choice that one GPU made is not used on the other. */
+/*
+  Compute the same product on both GPUs in turn. A choice that one GPU made must not be used on the
+  other.
+*/
 static void test_products(void **state)
 {
   enum { N = 16, BYTES = N * N * (int)sizeof(float) };

@@ -32,7 +32,7 @@ static void assert_used(const char *a, const char *b, const TrsMappingUse *use, 
   assert_non_null(strstr(TrsErrorMessage(), expected));
 }
 
-/* The same for n dense features and all sparse features. */
+/* Like assert_used(), for n dense features and all sparse features. */
 static void assert_difference(const char *a, const char *b, int n, const int *dense, const char *expected,
                               const char *backwards)
 {
