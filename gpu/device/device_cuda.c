@@ -50,7 +50,7 @@ typedef struct {
 static TrsCudaStreamRoom *streams;
 static int n_streams;
 
-/* The same memory for the default streams: each GPU has one. */
+/* The memory for the default streams. Each GPU has a default stream of its own. */
 static TrsDeviceBuffer (*default_room)[TRS_CUDA_KINDS];
 static int n_default_rooms;
 

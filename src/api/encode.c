@@ -46,7 +46,10 @@ typedef struct {
 
 /* --- rules --- */
 
-/* Return the place of a column in the list. Its first use adds it, and decides what it wants. */
+/*
+  Return the place of a column in the list. The first use of a column adds it, and determines the
+  kind of values that it must have.
+*/
 static int add_column(TrsEncodeRules *rules, const TrsMappingEntry *entry, const char *name,
                       TrshardWanted wants)
 {

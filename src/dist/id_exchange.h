@@ -13,12 +13,14 @@
 typedef struct {
   TrsComm comm;
   /*
-    True if the ranks are on several hosts, and the host can read the device's memory. The same on
-    all ranks.
+    True if the ranks are on several hosts, and the host can read the device's memory. All ranks
+    have the same value.
   */
   PetscBool packs;
-  /* True if all ranks share memory, so that ids can be read in their sender's memory. The same
-     on all ranks. */
+  /*
+    True if all ranks share memory, so that ids can be read in their sender's memory. All ranks have
+    the same value.
+  */
   PetscBool views;
   TrsDeviceBuffer sent;
   /* int32 words that have arrived, one block after another */

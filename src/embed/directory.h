@@ -95,7 +95,7 @@ typedef struct {
 
 struct TrsDirectoryOps {
   const char *name; /* the folder of its tensors in a checkpoint */
-  /* Initially a bucket is empty. rows Z is at least 2. */
+  /* Create an empty bucket. `rows` is Z, which is at least 2. */
   PetscErrorCode (*create)(const TrsTableConfig *table, int64_t rows, void **bucket);
   PetscErrorCode (*destroy)(void **bucket);
   PetscErrorCode (*destroy_state)(TrsDirectory *directory);
@@ -170,8 +170,8 @@ PetscErrorCode TrsDirectoryChangeRows(const TrsDirectory *directory, const TrsDi
 PetscErrorCode TrsDirectoryCopy(const TrsDirectory *directory, const TrsDirectory *to);
 
 /*
-  Add the numbers of all buckets of a table that this rank has with the table's first columns. anew:
-  youngest begins anew.
+  Add the numbers of a table's buckets, over the shards of this rank that have the table's first
+  columns. So the buckets of column shards are counted once. anew: as in TrsDirectoryOps.count.
 */
 void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, PetscBool anew,
                        TrsDirectoryCounts *counts);
@@ -191,7 +191,7 @@ static inline int64_t TrsDynamicYoung(const TrsDynamicRule *rule)
   return rule->ttl ? rule->ttl : 2;
 }
 
-/* The same for a table that keeps ids. */
+/* This age for a table with id_map zch or dynamic. */
 static inline int64_t TrsDirectoryYoung(const TrsTableConfig *table)
 {
   return table->id_map.kind == TRS_ID_MAP_DYNAMIC ? TrsDynamicYoung(&table->dynamic)

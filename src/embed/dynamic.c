@@ -275,7 +275,7 @@ static PetscErrorCode count_in_sketch(TrsDynamic b, int64_t id, int64_t *count)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count an occurrence of an id that has no row. *admitted: it is to get one. */
+/* Count an occurrence of an id that has no row. *admitted becomes true if the id must get a row. */
 static PetscErrorCode count_candidate(TrsDynamic b, int64_t id, PetscBool *admitted)
 {
   const double share = (double)(TrsMix((uint64_t)id ^ TrsMix(b->key ^ b->time)) >> 11) * 0x1p-53;

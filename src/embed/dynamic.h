@@ -96,7 +96,7 @@ void TrsDynamicCells(TrsDynamic bucket, int64_t number, TrsDynamicCell *cells);
 /* The state of a bucket, from a checkpoint. */
 typedef struct {
   int64_t number[TRS_DYNAMIC_NUMBERS];
-  int64_t n_rows; /* ids with a row: row[i] is to be row place[i], at least 1 */
+  int64_t n_rows; /* ids with a row: row[i] becomes row place[i], at least 1 */
   const TrsDynamicRow *row;
   const int64_t *place;
   int64_t n_candidates, n_cells;

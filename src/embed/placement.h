@@ -148,8 +148,8 @@ PetscErrorCode TrsPlacementDestroy(TrsPlacement *placement);
 PetscBool TrsPlacementIsNone(TrsPlacement placement);
 
 /*
-  True if some kind treats the table. by_key: a kind that turns keys into rows. The same on all
-  ranks. Not collective.
+  True if some kind treats the table. by_key: a kind that turns keys into rows. Not collective; the
+  result is the same on all ranks.
 */
 PetscBool TrsPlacementTreats(const TrsEmbeddingShards *shards, int table, PetscBool by_key);
 

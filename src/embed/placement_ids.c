@@ -310,8 +310,9 @@ static int block_of(const TrsPlacementSources *sources, int q)
 }
 
 /*
-  Copy a feature's ids in the order of the global batch to `to`, or rows in this order from there:
-  blocks of samples arrive in another order than that of their ranks.
+  Copy a feature's ids to `to`, in the order of the global batch. If `back` is true, copy the rows
+  for these ids from `to` back to host->rows. A loop is needed because the blocks of samples do not
+  always arrive in the order of their ranks.
 */
 static int64_t copy_feature(const TrsIdHostBatch *host, int f, PetscBool back, int64_t *to)
 {

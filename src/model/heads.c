@@ -272,7 +272,7 @@ static TrsHeadInput input_of(const TrsHeads *heads, int level, int task, const T
                         .columns = heads->width};
 }
 
-/* The same input as an operand of matrix multiplications. */
+/* Like input_of(), but returns the input as an operand of matrix multiplications. */
 static TrsMatrix operand_of(const TrsHeads *heads, int level, int task, const TrsHeadInput *input)
 {
   if (!heads->level[level].copy) return input_of(heads, level, task, input).x;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-/* While the ranks wait for a file, they tell each other so often whether their threads are busy. */
+/* Ranks that wait for a file tell each other at this interval whether their threads are busy. */
 static const double poll_s = 0.25;
 static const struct timespec nap = {.tv_nsec = 1000000};
 

@@ -67,7 +67,7 @@ PetscErrorCode TrsBesideAdvance(TrsBeside *beside, MPI_Comm comm, TrsCheckpointF
                                 PetscBool *written);
 
 /*
-  Find out between steps whether any rank's thread is busy. Needed only where no step tells it
+  Find out between steps whether any rank's thread is busy. Needed only if no step reports this
   (TrsStepResult.busy). Collective.
 */
 PetscErrorCode TrsBesideIsBusy(TrsBeside *beside, MPI_Comm comm, PetscBool *busy);

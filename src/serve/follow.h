@@ -29,7 +29,10 @@ typedef struct {
 */
 PetscErrorCode TrsServeFollowLook(TrsServeFollow *follow, char **path);
 
-/* The same for the newest checkpoint before the one that was found last, which cannot be opened. */
+/*
+  Like TrsServeFollowLook(), for the newest checkpoint before the one that was found last, which
+  cannot be opened.
+*/
 PetscErrorCode TrsServeFollowLookBefore(TrsServeFollow *follow, char **path);
 
 /* Find the newest checkpoint, also if it is the same file as the last time. */

@@ -35,7 +35,7 @@ void TrsServeMetricsAdd(TrsServeMetrics *m, int status, double seconds)
 
 /*
   Return the process's resident memory, and the part of it that is not pages of files. Both are 0 if
-  the system does not tell.
+  the system does not provide them.
 */
 static int64_t resident_bytes(int64_t *own)
 {

@@ -29,7 +29,7 @@ typedef struct {
   _Atomic int64_t step;
 } TrsServeMetrics;
 
-/* Values that the text also has, and that others know. */
+/* Values of the metrics text that other parts of the server have. */
 typedef struct {
   int64_t queue;
   int ready;

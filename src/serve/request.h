@@ -80,7 +80,10 @@ int TrsServeRefuseMemory(TrsServeOutcome *outcome);
 /* Make room for n elements, whose values are lost. Returns false if memory ran out. */
 PetscBool TrsServeReserve(TrsBuffer *buffer, int64_t n, size_t size);
 
-/* The same for lengths, values, weights, dense and predictions of request->n samples. */
+/*
+  Make room for lengths, values, weights, dense features and predictions of request->n samples.
+  Their contents are lost. Returns false if memory ran out.
+*/
 PetscBool TrsServeReserveSamples(const TrsServeShape *shape, int64_t n_values, TrsServeRequest *request);
 
 /* Free the buffers of a request that have more than kept_bytes bytes; -1: all buffers. */

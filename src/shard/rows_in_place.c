@@ -139,7 +139,7 @@ static PetscErrorCode look_up(TrsRowsInPlace r, TrsStream stream, const TrsJagge
 
 /*
   Look up the rows for rank q's samples. They are sent entry by entry. `before` is the number of
-  samples, in an entry's ids, from ranks before q.
+  samples that an entry has from the ranks before q.
 */
 static PetscErrorCode look_up_for(TrsRowsInPlace r, TrsStream stream, const TrsShardingSlot *slot, int q,
                                   int64_t before, float *to)

@@ -144,7 +144,7 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
 
 /*
   True if some rows can travel a batch ahead: config.look_ahead was set, and a group supports it
-  (look_ahead.h). The same on all ranks. Not collective.
+  (look_ahead.h). Not collective; the result is the same on all ranks.
 */
 PetscBool TrsShardedEbcLooksAhead(TrsShardedEbc ebc);
 

@@ -27,7 +27,7 @@ typedef struct {
   const TrsTableConfigs *tables; /* their sparse features; NULL means all that both mappings have */
 } TrsMappingUse;
 
-/* A mapping, and the file that has it. The pointers are borrowed. */
+/* The path of a file, and the file's mapping. The pointers are borrowed. */
 typedef struct {
   const char *path;
   const char *text; /* NULL if the file has no mapping */

@@ -178,8 +178,8 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
 /*
-  True if rows of the next batch can be sent during a step (-ebc_look_ahead). The same on all ranks.
-  Not collective.
+  True if rows of the next batch can be sent during a step (-ebc_look_ahead). Not collective; the
+  result is the same on all ranks.
 */
 PetscBool TrsModelParallelLooksAhead(TrsModelParallel model);
 

@@ -109,9 +109,9 @@ void TrsPipelineSetBusy(TrsPipeline pipeline, const int *busy);
 
   Collective.
 
-  Out: more  PETSC_FALSE: there was no batch left. Nothing was done, and `result` is unchanged. The
-             same on all ranks. If the reader's stream then gets more batches, the next call goes on
-             with them
+  Out: more  the same on all ranks. PETSC_FALSE: there was no batch left. Nothing was done, and
+             `result` is unchanged. If the reader's stream then gets more batches, the next call
+             goes on with them
   Errors (agreed): those of TrsReaderNext and of the observer on any rank
 */
 PetscErrorCode TrsPipelineProgress(TrsPipeline pipeline, TrsStepResult *result, PetscBool *more);

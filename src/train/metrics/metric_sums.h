@@ -31,7 +31,10 @@ typedef struct {
 } TrsMetricSums;
 enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
 
-/* The same sums with bits that do not depend on the order of the samples. Starts as zeros. */
+/*
+  The sums of TrsMetricSums, with bits that do not depend on the order of the samples. Starts as
+  zeros.
+*/
 typedef struct {
   TrsExactSum sum[TRS_METRIC_SUM_DOUBLES]; /* in the order of TrsMetricSums */
 } TrsExactMetricSums;
