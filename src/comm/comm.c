@@ -24,10 +24,11 @@ static const TrsOptionSpec comm_specs[] = {
      .fallback = "2KiB",
      .range = "[0,1048576]",
      .unit = "bytes",
-     .help = "with the mpi backend: the largest block between two hosts that travels in one message with "
-             "those of their other ranks. A block that all ranks get alike may be 32 times as large, and "
-             "goes once to a host. 0: each block is a message. By default blocks are relayed only where at "
-             "least 16 ranks are on other hosts"},
+     .help =
+         "with the mpi backend: the largest block between two hosts that travels in one message with "
+         "those of their other ranks. A block that is the same for all ranks may be 32 times as large, and "
+         "goes once to a host. 0: each block is a message. By default blocks are relayed only if at least "
+         "16 ranks are on other hosts"},
     {.name = "-comm_ranks_per_host",
      .type = TRS_OPTION_INT,
      .fallback = "0",
@@ -39,9 +40,10 @@ static const TrsOptionSpec comm_specs[] = {
      .type = TRS_OPTION_REAL,
      .range = "(0,]",
      .unit = "s",
-     .help = "with nccl: the run ends with 69 if its set-up, or a wait for other ranks, takes longer. Of a "
-             "longer time the watchdog comes first, with 76 (default: 0.8 of -watchdog_seconds, 300 without "
-             "a watchdog)"},
+     .help =
+         "with nccl: the run ends with 69 if its set-up, or a wait for other ranks, takes longer. If this "
+         "time is longer than the watchdog's, the watchdog ends the run first, with 76 (default: 0.8 of "
+         "-watchdog_seconds, 300 without a watchdog)"},
 };
 const TrsOptionGroup trs_comm_options = TRS_OPTION_GROUP("Communication", comm_specs);
 

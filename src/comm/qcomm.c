@@ -14,44 +14,47 @@ static const TrsOptionSpec qcomm_specs[] = {
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
      .choices = TRS_CHOICES(TRS_CODECS),
-     .help = "of embeddings between ranks. Where they are summed fp8 and int8 become fp16. Where it is "
-             "not given, -dense_precision bf16 with -device cuda makes it bf16 (not with -reproducible)"},
+     .help = "precision of embeddings between ranks. If they are summed, fp8 and int8 become fp16. If this "
+             "option is not given, -dense_precision bf16 with -device cuda sets it to bf16 (not with "
+             "-reproducible)"},
     {.name = "-qcomm_backward_precision",
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
      .choices = TRS_CHOICES(TRS_CODECS),
-     .help = "of embeddings' gradients between ranks. Where they are summed fp8 and int8 become bf16. Where "
-             "it is not given, -dense_precision bf16 with -device cuda makes it bf16 (not with "
-             "-reproducible)"},
+     .help =
+         "precision of embeddings' gradients between ranks. If they are summed, fp8 and int8 become bf16. If "
+         "this option is not given, -dense_precision bf16 with -device cuda sets it to bf16 (not with "
+         "-reproducible)"},
     PRECISION_OF("all_to_all", "forward",
-                 "of pooled rows that go to their samples' ranks as they are: table_wise, column_wise, "
-                 "table_column_wise; between hosts table_row_wise, grid_shard"),
-    PRECISION_OF("all_to_all", "backward", "of their gradients"),
+                 "precision of pooled rows that go unchanged to the ranks of their samples: table_wise, "
+                 "column_wise, table_column_wise; between hosts table_row_wise, grid_shard"),
+    PRECISION_OF("all_to_all", "backward", "precision of the gradients of these rows"),
     PRECISION_OF("reduce_scatter", "forward",
-                 "of parts of pooled rows that are summed: row_wise; inside a host table_row_wise, "
+                 "precision of partial sums of pooled rows: row_wise; inside a host table_row_wise, "
                  "grid_shard. fp8 and int8 become fp16"),
-    PRECISION_OF("reduce_scatter", "backward", "of their gradients; fp8 and int8 become bf16"),
-    PRECISION_OF("sequence", "forward", "of sequence tables' rows"),
-    PRECISION_OF("sequence", "backward", "of their gradients"),
+    PRECISION_OF("reduce_scatter", "backward",
+                 "precision of the gradients of these sums; fp8 and int8 become bf16"),
+    PRECISION_OF("sequence", "forward", "precision of the rows of sequence tables"),
+    PRECISION_OF("sequence", "backward", "precision of the gradients of these rows"),
     {.name = "-qcomm_fp8_row_dim",
      .type = TRS_OPTION_INT,
      .fallback = "0",
      .range = "[0,1000000]",
      .unit = "values",
-     .help = "0: plain 1-4-3 format, which saturates at 0.9375; n: a float32 scale for every n values, 1-5-2 "
-             "backward (int8: every 32). Rows share a scale as they travel, unless n divides their width: "
-             "what is sent together, by plan, -ec_index_dedup and -ebc_variable_batch, then shows in the "
-             "rounding"},
+     .help =
+         "0: plain 1-4-3 format, which saturates at 0.9375; n: a float32 scale for every n values, 1-5-2 "
+         "backward (int8: every 32). Unless n divides the width of rows, rows that are sent together share "
+         "scales. The rounding then depends on the plan, -ec_index_dedup and -ebc_variable_batch"},
     {.name = "-qcomm_forward_loss_scale",
      .type = TRS_OPTION_REAL,
      .fallback = "1",
      .range = "(0,)",
-     .help = "multiplies before encoding and divides after decoding; of the exchanges in fp16 and bf16"},
+     .help = "factor before encoding, and divisor after decoding, for exchanges in fp16 and bf16"},
     {.name = "-qcomm_backward_loss_scale",
      .type = TRS_OPTION_REAL,
      .fallback = "1",
      .range = "(0,)",
-     .help = "multiplies before encoding and divides after decoding; of the exchanges in fp16 and bf16"},
+     .help = "factor before encoding, and divisor after decoding, for exchanges in fp16 and bf16"},
 };
 const TrsOptionGroup trs_qcomm_options = TRS_OPTION_GROUP("Quantised communication", qcomm_specs);
 

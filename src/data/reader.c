@@ -41,14 +41,14 @@ static const TrsOptionSpec reader_options[] = {
      "seed of all random numbers: shuffling, initial weights, stochastic rounding"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
      "numbers that are refused in the data. They are NaN and Inf in dense features and weights, negative "
-     "weights of samples, and labels that their loss cannot have, as those outside [0, 1]. fatal: stop with "
-     "an error. warning: count them and warn. none: do not check"},
+     "weights of samples, and labels that their loss cannot have, such as labels outside [0, 1]. fatal: "
+     "stop with an error. warning: count them and warn. none: do not check"},
     {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches",
      "batches that are read before they are needed"},
     {"-data_repeat_batches", TRS_OPTION_INT, "0", "[0,1000000]", NULL, "batches",
-     "for benchmarks: a training keeps its first so many batches in memory and repeats them, so that "
-     "reading takes no time. Step s has the samples of step s mod n of an ordinary training. 0: no batch is "
-     "kept"},
+     "for benchmarks: a training keeps this many batches, the first ones, in memory and repeats them, so "
+     "that reading takes no time. Step s has the samples of step s mod n of an ordinary training. 0: no "
+     "batch is kept"},
     {"-reader_threads", TRS_OPTION_INT, NULL, "[1,256]", NULL, "threads",
      "threads of each rank that read. Thread i mod n reads batch i. Batches and their order do not "
      "depend on it. Filtered (gzip) and converted data are unpacked by one thread at a time (default: 1, "

@@ -61,29 +61,30 @@ static const TrsOptionSpec specs[] = {
      "embeddings' "
      "dim. Ignored without dense features"},
     {"-over_arch", TRS_OPTION_INTS, "512,512,256,1", "[1,1000000]", NULL, NULL,
-     "output sizes of the over arch's layers, at least 2; an activation after all but the last, which has "
-     "size 1"},
+     "output sizes of the over arch's layers, at least 2; an activation after each except the last, which "
+     "has size 1"},
     TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
-    TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
+    TRS_MLP_OPTIONS("-over_arch", "the over arch except the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
-     "how the dense vector and the embeddings meet. dot: products of pairs. dcn: a cross network of low "
-     "rank. dcn_full: one of full matrices. dcn_vector: one of vectors. dcn_mixture: one of mixed experts "
-     "of low rank. cat: side by side. none: the embeddings alone, side by side. fm: factorization machine. "
-     "deepfm: the same with deep layers. projection: products of two projections. two_tower: retrieval, "
-     "where the product of the towers' outputs is the score, without -over_arch and -tasks"},
+     "how the dense vector and the embeddings are combined. dot: products of pairs. dcn: a cross network "
+     "of low rank. dcn_full: a cross network of full matrices. dcn_vector: a cross network of vectors. "
+     "dcn_mixture: a cross network of mixed experts of low rank. cat: side by side. none: only the "
+     "embeddings, side by side. fm: a factorization machine. deepfm: a factorization machine with deep "
+     "layers. projection: products of two projections. two_tower: retrieval, where the product of the "
+     "towers' outputs is the score, without -over_arch and -tasks"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
-     "what the operands of the dense layers' products are rounded to. Weights and sums stay fp32. tf32: "
-     "-device cuda only. bf16: faster on GPUs, and on CPUs with AMX or AMD's AVX512_BF16. With -device "
-     "cuda the layers store what products read in 2 bytes: activations, pooled embeddings and their "
-     "gradients are rounded, too"},
+     "format to which the operands of the dense layers' products are rounded. Weights and sums stay fp32. "
+     "tf32: -device cuda only. bf16: faster on GPUs, and on CPUs with AMX or AMD's AVX512_BF16. With bf16 "
+     "and -device cuda, the layers store what products read in 2 bytes: activations, pooled embeddings "
+     "and their gradients are rounded, too"},
     {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
-     "with -device cuda: when a product's shape comes for the second time, time up to this many algorithms "
-     "of cuBLASLt and keep the fastest. With 1 it is the one that cuBLASLt names first. Above 1 bits may "
-     "differ from run to run; not with -reproducible"},
+     "with -device cuda: when a product's shape occurs for the second time, time up to this many "
+     "algorithms of cuBLASLt and keep the fastest. With 1, it is the algorithm that cuBLASLt names first. "
+     "Above 1, bits may differ from run to run; not with -reproducible"},
     {"-dense_product_table", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "with -device cuda: the algorithms of cuBLASLt for the products' shapes that this file has. "
-     "tools/product_table.py makes it from the times of -log_view_products. Bits are then the same in every "
-     "run; not with -reproducible"},
+     "with -device cuda: use the algorithms of cuBLASLt that this file lists for the products' shapes. "
+     "tools/product_table.py makes it from the times of -log_view_products. Bits are then the same in "
+     "every run; not with -reproducible"},
 #define INTERACTION_NUMBER(word, type, fallback, range, help) \
   {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};

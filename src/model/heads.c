@@ -12,9 +12,9 @@ enum { TRS_HEAD_NAME = 160 };
 
 static const TrsOptionSpec specs[] = {
     {"-task_heads", TRS_OPTION_ENUM, "shared", NULL, TRS_CHOICES(TRS_HEADS), NULL,
-     "what the tasks of -tasks share above the interaction. shared: its output. mmoe: experts that gates "
-     "of the tasks mix (multi-gate mixture of experts). ple: shared experts beside those of each task "
-     "(progressive layered extraction)"},
+     "what the tasks of -tasks share above the interaction. shared: the output of the interaction. mmoe: "
+     "experts that gates of the tasks mix (multi-gate mixture of experts). ple: shared experts beside "
+     "those of each task (progressive layered extraction)"},
     {"-heads_experts", TRS_OPTION_INT, "4", "[1,1000]", NULL, "experts",
      "mmoe: experts; ple: shared experts of a level"},
     {"-heads_task_experts", TRS_OPTION_INT, "2", "[1,1000]", NULL, "experts",

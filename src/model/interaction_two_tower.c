@@ -20,16 +20,16 @@ static const char *const lists[] = {"-query_features", "-candidate_features"};
 
 static const TrsOptionSpec specs[] = {
     {"-query_features", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
-     "-interaction two_tower: features of the query's tower, which takes the dense features, too, behind the "
-     "dense arch"},
+     "-interaction two_tower: features of the query's tower, which also takes the output of the dense arch"},
     {"-candidate_features", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
      "-interaction two_tower: features of the candidate's tower (default: all that are not the query's)"},
     {"-query_arch", TRS_OPTION_INTS, "128,64", "[1,1000000]", NULL, NULL,
-     "output sizes of the query tower's layers; the last is that of the embeddings and has no activation"},
+     "output sizes of the query tower's layers. The last is the size of the embeddings, and has no "
+     "activation"},
     {"-candidate_arch", TRS_OPTION_INTS, "128,64", "[1,1000000]", NULL, NULL,
      "output sizes of the candidate tower's layers; the last must be -query_arch's last"},
-    TRS_MLP_OPTIONS("-query_arch", "the query tower but the last"),
-    TRS_MLP_OPTIONS("-candidate_arch", "the candidate tower but the last"),
+    TRS_MLP_OPTIONS("-query_arch", "the query tower except the last"),
+    TRS_MLP_OPTIONS("-candidate_arch", "the candidate tower except the last"),
     {"-tower_normalize", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "divide each tower's output by its length (L2 norm), so that a score is a cosine"},
 };

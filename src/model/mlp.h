@@ -52,14 +52,14 @@ PetscBool TrsMlpSpecIsTyped(const TrsMlpSpec *spec);
 /* clang-format off */
 #define TRS_MLP_OPTIONS(option, what) \
   {option "_activation", TRS_OPTION_ENUM, "relu", NULL, TRS_CHOICES(TRS_MLP_ACTIVATIONS), NULL, \
-   "function behind each layer of " what ". swish_layernorm: x * sigmoid(layer norm of x)"}, \
+   "function after each layer of " what ". swish_layernorm: x * sigmoid(layer norm of x)"}, \
   {option "_layer_norm", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, \
    "layer norm before the activation of each layer of " what}, \
   {option "_dropout", TRS_OPTION_REAL, "0", "[0,1)", NULL, NULL, \
-   "probability that a number behind a layer of " what " is 0 in a training step. The others are divided " \
-   "by 1 minus it"}, \
+   "probability that an output of a layer of " what " is 0 in a training step. The others are divided by " \
+   "1 minus this probability"}, \
   {option "_residual", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, \
-   "add the input of each layer of " what " to its output where both have one width"}
+   "add the input of each layer of " what " to its output if both have the same width"}
 /* clang-format on */
 /* Those options of a stack that belong to the model. */
 #define TRS_MLP_MODEL_OPTIONS(option) "," option "_activation," option "_layer_norm," option "_residual"

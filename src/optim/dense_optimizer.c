@@ -34,25 +34,26 @@ static const struct {
 
 static const TrsOptionSpec specs[] = {
     {"-dense_optimizer", TRS_OPTION_ENUM, "sgd", NULL, TRS_CHOICES(TRS_DENSE_OPTIMIZERS), NULL,
-     "optimizer of the dense layers, as in torch.optim. lamb: You et al. 2020, a layer's weights and "
-     "biases each on their own"},
+     "optimizer of the dense layers, as in torch.optim. lamb: You et al. 2020, separately for the weights "
+     "and the biases of a layer"},
     {"-dense_learning_rate", TRS_OPTION_REAL, "0.01", "[0,]", NULL, NULL,
      "learning rate of the dense layers"},
     {"-dense_eps", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
-     "added to the root; default: adagrad 1e-10, adam and adamw 1e-8, lamb 1e-6"},
+     "number added to the root; default: adagrad 1e-10, adam and adamw 1e-8, lamb 1e-6"},
     {"-dense_beta1", TRS_OPTION_REAL, "0.9", "[0,1)", NULL, NULL,
      "adam, adamw, lamb: decay of the mean of the gradient"},
     {"-dense_beta2", TRS_OPTION_REAL, "0.999", "[0,1)", NULL, NULL,
-     "adam, adamw, lamb: decay of the mean of its square"},
+     "adam, adamw, lamb: decay of the mean of the squared gradient"},
     {"-dense_weight_decay", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
-     "this times the weight is added to the gradient. With lamb it is added to the step, after the "
-     "division by the root. adamw takes learning rate times this off the weight. Default: adamw 0.01, "
-     "else 0"},
+     "this number times the weight is added to the gradient. With lamb it is added to the step, after the "
+     "division by the root. With adamw the weight is multiplied by 1 minus the learning rate times this "
+     "number; default: 0.01 for adamw, 0 for the others"},
     {"-dense_max_gradient_norm", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
-     "scale the dense gradient down to this 2-norm when it is longer; default: no clipping"},
+     "scale the dense gradient down to this 2-norm if its 2-norm is larger; default: no clipping"},
     {"-ema_decay", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL,
-     "keep an average of the dense layers' weights for evaluation and prediction. After each step it is "
-     "this times itself plus the rest times the weights. Tables are not averaged. 0 and default: none"},
+     "keep an average of the dense layers' weights for evaluation and prediction. After each step, the "
+     "average becomes d times itself plus 1 - d times the weights, where d is this number. Tables are not "
+     "averaged. 0 and default: none"},
     {"-dense_max_gradient_value", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "clamp each element of the dense gradient to +- this; not with -dense_max_gradient_norm; default: no "
      "clamping"},

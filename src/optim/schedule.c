@@ -6,21 +6,21 @@
 
 static const TrsOptionSpec specs[] = {
     {"-schedule_policies", TRS_OPTION_ENUMS, NULL, NULL, TRS_CHOICES(TRS_SCHEDULES), NULL,
-     "learning-rate schedule of all optimizers, one policy a stage; default: constant learning rates"},
+     "learning-rate schedule of all optimizers, one policy per stage; default: constant learning rates"},
     {"-schedule_end_steps", TRS_OPTION_INTS, NULL, "[1,]", NULL, "steps",
      "last step of each stage; after the last stage the factor is 1"},
     {"-schedule_values", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
-     "each stage's value: linear starts at it, constant is it, poly's exponent, step's base, cosine and each "
-     "cycle of cosine_restarts end at it; default: 1"},
+     "each stage's value. It is the start of linear, the factor of constant, the exponent of poly and the "
+     "base of step. It is also the end of cosine, and of each cycle of cosine_restarts; default: 1"},
     {"-schedule_scales", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL, "factor on each stage; default: 1"},
     {"-schedule_decay_steps", TRS_OPTION_INTS, NULL, "[0,]", NULL, "steps",
      "length of poly's and cosine's decay and of the first cycle of cosine_restarts, interval of step; 0 and "
      "default: the stage's end, 1 for step"},
     {"-schedule_steps_of", TRS_OPTION_ENUM, "run", NULL, "run,stage", NULL,
-     "steps that a stage's policy counts. run: the run's, as TorchRec does, so that a decay behind a "
-     "warm-up has already begun. stage: the stage's own"},
+     "steps that a stage's policy counts. run: the steps of the run, as in TorchRec, so that a decay "
+     "after a warm-up has already begun. stage: the steps of the stage"},
     {"-schedule_cycle_factors", TRS_OPTION_INTS, NULL, "[1,1000]", NULL, NULL,
-     "each cycle of cosine_restarts is this times as long as the one before; default: 1"},
+     "each cycle of cosine_restarts is this many times as long as the one before; default: 1"},
 };
 const TrsOptionGroup trs_schedule_options = TRS_OPTION_GROUP("Learning-rate schedule", specs);
 

@@ -8,8 +8,8 @@ static const TrsOptionSpec specs[] = {
   {"-embedding_" #word, TRS_OPTION_REAL, fallback, range, NULL, NULL, help},
     TRS_OPTIMIZER_NUMBERS(NUMBER_OF_ALL){
         "-embedding_weight_decay_mode", TRS_OPTION_ENUM, "none", NULL, TRS_SPARSE_DECAY_MODES, NULL,
-        "rowwise_adagrad: use of the weight decay; other words than these three are refused. none: it is "
-        "ignored. l2: it is added to the gradient. decouple: it shrinks the weight"},
+        "rowwise_adagrad: how the weight decay is used; words other than these three are refused. none: "
+        "it is ignored. l2: it is added to the gradient. decouple: it shrinks the weight"},
     {"-embedding_max_gradient", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "clamp each element of the pooled output's gradient to +- this; default: no clamping"},
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,

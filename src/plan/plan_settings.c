@@ -14,8 +14,8 @@ static const TrsOptionSpec specs[] = {
     {"-plan_batch_size", TRS_OPTION_INT, NULL, "[1,]", NULL, "samples",
      "samples of each rank to plan for (default: -batch_size, in a training times -accumulate_steps)"},
     {"-plan_cost_model", TRS_OPTION_ENUM, "torchrec", NULL, "torchrec,measured", NULL,
-     "costs of shards. torchrec: its own, to plan as it does. measured: what trshard sends, reads and "
-     "updates at the rates that -task bench -bench_topology writes"},
+     "costs of shards. torchrec: TorchRec's costs, to plan as TorchRec does. measured: the times of what "
+     "trshard sends, reads and updates, at the rates that -task bench -bench_topology writes"},
     {"-plan_sharder", TRS_OPTION_ENUM, NULL, NULL, "training,quant", NULL,
      "kind of tables to shard: trained or quantised (default: quant for -task predict, else training)"},
     {"-plan_proposers", TRS_OPTION_ENUMS, "grid_search,greedy,greedy_no_depth,uniform", NULL, PROPOSERS, NULL,
@@ -28,8 +28,8 @@ static const TrsOptionSpec specs[] = {
     {"-plan_dp_hbm_bins", TRS_OPTION_INT, "100", "[1,1000000]", NULL, NULL,
      "bins into which dynamic_programming divides a device's memory"},
     {"-plan_timeout_seconds", TRS_OPTION_REAL, NULL, "(0,)", NULL, "s",
-     "stop proposing after this time and keep the best plan so far. It is looked at before each "
-     "proposal. optimal works no longer than this, either (default: none)"},
+     "stop proposing after this time and keep the best plan so far. The planner checks the time before "
+     "each proposal. optimal also ends after this time (default: none)"},
     {"-plan_optimal_seconds", TRS_OPTION_REAL, "10", "(0,)", NULL, "s",
      "limit of the optimal proposer's own search, in seconds of a core. The search has a fixed number of "
      "steps for each second, about half of what a core can do, and normally ends with the last step"},
@@ -69,12 +69,11 @@ static const TrsOptionSpec specs[] = {
     {"-plan_prefetch_pipeline", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "plan for caches that are filled one batch ahead"},
     {"-plan_cache_hit_rates", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "take the bandwidth of fused_uvm_caching from the hit rate where a table has cache_stats_ keys; else "
-     "from the load factor, as TorchRec does"},
+     "take the bandwidth of fused_uvm_caching from the hit rate if a table has cache_stats_ keys, "
+     "otherwise from the load factor, as TorchRec does"},
     {"-plan_cache_steps", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
-     "number of steps, from empty caches on, that cache_stats_ keys are of; 0: so many that the start does "
-     "not "
-     "count"},
+     "number of steps, beginning with empty caches, that cache_stats_ keys describe; 0: so many that the "
+     "start does not count"},
     {"-plan_run_embedding_at_peak_memory", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "count the embedding outputs at the peak of memory"},
     {"-plan_is_inference", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
@@ -89,7 +88,7 @@ static const TrsOptionSpec specs[] = {
     {"-plan_explain", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "explain the choice for this table: its options, their costs, and the second best"},
     {"-plan_list_tables", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
-     "-task plan shows a line for each table (default: where they are at most 50)"},
+     "-task plan shows a line for each table (default: if there are at most 50)"},
     {"-plan_advice_seconds", TRS_OPTION_REAL, "0.5", "[0,]", NULL, "s",
      "the most seconds of a core for advice; 0: none. -task plan shows what the optimal proposer saves. "
      "Without a plan, each change that may help is tried"},

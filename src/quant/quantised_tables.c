@@ -7,8 +7,7 @@
 
 static const TrsOptionSpec specs[] = {
     {"-quant_checkpoint", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "file for -task predict's tables as they are held, quantised, and the dense layers; -init_from takes "
-     "it"},
+     "file to which -task predict writes its quantised tables and the dense layers; -init_from reads it"},
 };
 const TrsOptionGroup trs_quant_options = TRS_OPTION_GROUP("Quantised tables", specs);
 

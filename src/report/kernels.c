@@ -9,10 +9,9 @@
 
 static const TrsOptionSpec specs[] = {
     {"-log_view_kernels", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "time rank 0's kernels and matrix products in one step of ten of a training, and print a line for each. "
-     "A "
-     "line has bytes, operations, and the limit that the device's own rates set. On a CPU, the calls of the "
-     "larger kernels are timed"},
+     "time rank 0's kernels and matrix products in one of ten steps of a training, and print a line for "
+     "each. A line has bytes, operations, and the limit that the device's own rates set. On a CPU, the "
+     "calls of the larger kernels are timed"},
     {"-log_view_products", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "after a training on a GPU, time up to eight algorithms for each of rank 0's matrix products. A line "
      "for each "

@@ -41,10 +41,10 @@ static const TrsOptionSpec specs[] = {
      "evaluate on -data_eval this often during the training; 0: only after the last step"},
     {"-early_stopping_metric", TRS_OPTION_ENUM, NULL, NULL,
      "loss,ne,auc,auprc,accuracy,mse,mae,gauc,group_ne,ndcg,recall,hit_rate,precision", NULL,
-     "end the training when this metric of the evaluations no longer improves; needs -eval_every. From gauc "
-     "on they need -metrics_group, and are at the first K of -metrics_at. An evaluation without a number for "
-     "it "
-     "(no weight, labels of one class) counts neither as better nor as worse (default: train to the end)"},
+     "end the training when this metric of the evaluations no longer improves; needs -eval_every. The "
+     "metrics from gauc on need -metrics_group, and use the first K of -metrics_at. An evaluation without "
+     "a number for it (no weight, labels of one class) counts neither as better nor as worse (default: "
+     "train to the end)"},
     {"-early_stopping_task", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "the task of -tasks whose metric early stopping watches (default: all tasks for loss, else the first)"},
     {"-early_stopping_patience", TRS_OPTION_INT, "3", "[1,]", NULL, "evaluations",

@@ -41,14 +41,14 @@ static const TrsOptionSpec run_specs[] = {
      "the end. The first write comes after 5 s, and each interval is twice the one before. Writing takes "
      "at most 1 % of the time, so a very long history is written less often"},
     {"-existing_outputs", TRS_OPTION_ENUM, "backup", NULL, "backup,refuse,replace", NULL,
-     "what to do if something else stands where an output goes. That is another run's file, or a file of no "
-     "run, at -output, -trace, -checkpoint_final, -checkpoint_best and -quant_checkpoint. At -plan_output, "
-     "-plan_search_space, -plan_report and -bench_topology it is another text. A resumed run always "
-     "replaces its own files. backup: keep it as FILE.~1~, FILE.~2~ ... when the new file is put in place. "
-     "refuse: do not start (exit status 73). replace: overwrite it"},
+     "what to do if another file exists at the path of an output. At -output, -trace, -checkpoint_final, "
+     "-checkpoint_best and -quant_checkpoint, this is a file of another run, or of no run. At "
+     "-plan_output, -plan_search_space, -plan_report and -bench_topology, it is a file with another text. "
+     "A resumed run always replaces its own files. backup: keep it as FILE.~1~, FILE.~2~ ... when the new "
+     "file is put in place. refuse: do not start (exit status 73). replace: overwrite it"},
     {"-existing_outputs_keep", TRS_OPTION_INT, "10", "[0,100000]", NULL, "files",
-     "number of backups FILE.~n~ of each output that stay. When a new backup is made, the oldest of those "
-     "that this program wrote are removed; files of others stay. 0: all stay"},
+     "number of backups FILE.~n~ to keep for each output. When a new backup is made, the oldest backups "
+     "that this program wrote are removed; files of other programs stay. 0: all stay"},
     {"-report_interval", TRS_OPTION_REAL, NULL, "[0,]", NULL, "s",
      "time between progress lines; 0: one each step (default: 2 on a terminal, 60 in a file or a pipe)"},
     {"-watchdog_seconds", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",

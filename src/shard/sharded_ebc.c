@@ -15,15 +15,15 @@ enum { TRS_LENDING_GROUPS = 6 };
 static const TrsOptionSpec specs[] = {
     {"-ec_index_dedup", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back "
-     "once. The forward's bits stay, but for formats with scales (-qcomm_fp8_row_dim)"},
+     "once. The forward pass keeps its bits, except with formats that have scales (-qcomm_fp8_row_dim)"},
     {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "variable batch per feature, of pooled tables. A rank sends each distinct bag of a feature in its "
      "batch once, and gets its pooled row once. data_parallel tables send no bags"},
     {"-ebc_look_ahead", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "on CPUs of several hosts: while the dense layers compute, send pooled rows of the next batch to other "
-     "hosts. A bag travels ahead if this batch's update changes none of its rows, so results have the same "
-     "bits. For tables that are table_wise, column_wise or table_column_wise, without caches. Without effect "
-     "if a table's id_map is zch or dynamic. Needs a -pipeline other than base"},
+     "on CPUs of several hosts: while the dense layers compute, send pooled rows of the next batch to "
+     "other hosts. A bag travels ahead if this batch's update changes none of its rows, so results have "
+     "the same bits. For tables that are table_wise, column_wise or table_column_wise, without caches. No "
+     "effect if a table's id_map is zch or dynamic. Needs a -pipeline other than base"},
     {"-ebc_row_wise_reduce_scatter", TRS_OPTION_ENUM, "auto", NULL, "auto,flat,hierarchical", NULL,
      "pooled tables that are row_wise: how partial sums are added, and gradients gathered. Hosts of one "
      "rank, or of unequal numbers of ranks, are flat. flat: between all ranks, in their order. "

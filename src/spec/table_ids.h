@@ -13,8 +13,8 @@
 /* X(key, type, default, range, choices, unit, help) */
 #define TRS_ZCH_KEYS(X) \
   X(zch_policy, ENUM, "lfu", NULL, TRS_CHOICES(TRS_ZCH_POLICIES), NULL, \
-    "with id_map zch: ids that keep their rows. lfu: those seen most often. lru: those seen last. " \
-    "distance_lfu: the highest count over the age to the power of zch_decay_exponent") \
+    "with id_map zch: ids that keep their rows. lfu: those seen most often. lru: those seen most " \
+    "recently. distance_lfu: the highest count over the age to the power of zch_decay_exponent") \
   X(zch_interval, INT, "1", "[1,1000000000]", NULL, "batches", \
     "with id_map zch: training batches from one eviction to the next. An id gets its row at an eviction, " \
     "before the lookup of the same batch") \
@@ -25,11 +25,11 @@
     "than the mean. dynamic: those seen more often than zch_filter_multiplier times the mean") \
   X(zch_filter_multiplier, REAL, "10", "[0,]", NULL, NULL, "with zch_filter dynamic: factor of the mean") \
   X(zch_buckets, INT, "1", "[1,65536]", NULL, NULL, \
-    "with id_map zch: buckets of num_embeddings / zch_buckets rows, which give rows to their own ids only. " \
-    "Ranks hold whole buckets, so a table split by rows needs as many buckets as ranks, or more") \
+    "with id_map zch: number of buckets. Each has num_embeddings / zch_buckets rows, only for its own " \
+    "ids. Ranks hold whole buckets, so a table split by rows needs at least as many buckets as ranks") \
   X(zch_input_hash_size, INT, "0", "[0,]", NULL, NULL, \
-    "with id_map zch: buckets are equal parts of the ids below it, as in TorchRec. 0: a hash of the id " \
-    "chooses its bucket") \
+    "with id_map zch: buckets are equal parts of the ids below this number, as in TorchRec. 0: a hash " \
+    "of the id chooses its bucket") \
   X(zch_torchrec, BOOL, "false", NULL, NULL, NULL, \
     "with id_map zch: repeat three faults of TorchRec. States of optimizers other than rowwise_adagrad " \
     "stay with a row that changes hands, and id 2^63 - 1 is found at the first empty row. If the first " \
@@ -56,15 +56,15 @@
     "with dynamic_admit_after above 1: ids without a row that are counted exactly. A sketch counts further " \
     "ids, and may count too many. 0: as many as the table has rows") \
   X(dynamic_buckets, INT, "1", "[1,65536]", NULL, NULL, \
-    "with id_map dynamic: buckets of equal size, which give rows to their own ids only. Ranks hold whole " \
-    "buckets, so a table split by rows needs as many buckets as ranks, or more")
+    "with id_map dynamic: number of buckets. They have equal sizes, and each has rows only for its own " \
+    "ids. Ranks hold whole buckets, so a table split by rows needs at least as many buckets as ranks")
 
 #define TRS_ID_KEYS(X) \
   TRS_ZCH_KEYS(X) \
   TRS_DYNAMIC_KEYS(X) \
   X(unknown_row, ENUM, "shared", NULL, TRS_CHOICES(TRS_UNKNOWN_ROWS), NULL, \
-    "with id_map zch and dynamic: the row of ids that have none. shared: a row that learns. initial: it " \
-    "keeps its initial values. zero: zeros")
+    "with id_map zch and dynamic: the row of ids that have none. shared: a row that learns. initial: a " \
+    "row that keeps its initial values. zero: zeros")
 
 /*
   TrsTableIdsSize - Read the cap of a dynamic table. *rows stays unchanged if no cap was given.

@@ -36,7 +36,8 @@
 */
 #define TRS_INIT_KEYS(X) \
   X(init_fn, ENUM, "uniform", NULL, TRS_CHOICES(TRS_INIT_FNS), ALL, \
-    "law of the initial weights, as in torch.nn.init; fan_in is embedding_dim, fan_out num_embeddings") \
+    "distribution of the initial weights, as in torch.nn.init; fan_in is embedding_dim, fan_out " \
+    "num_embeddings") \
   X(init_min, REAL, NULL, NULL, NULL, UNIFORM, \
     "uniform: least initial weight (default: -1/sqrt(num_embeddings))") \
   X(init_max, REAL, NULL, NULL, NULL, UNIFORM, \
@@ -46,9 +47,9 @@
   X(init_gain, REAL, "1", "[0,]", NULL, XAVIER, "xavier: factor of the standard deviation") \
   X(init_a, REAL, "0", NULL, NULL, KAIMING, "kaiming: slope of init_nonlinearity leaky_relu below 0") \
   X(init_mode, ENUM, "fan_in", NULL, "fan_in,fan_out", KAIMING, \
-    "kaiming: keep the variance of the forward, or that of the backward") \
+    "kaiming: keep the variance in the forward pass (fan_in) or in the backward pass (fan_out)") \
   X(init_nonlinearity, ENUM, "leaky_relu", NULL, TRS_CHOICES(TRS_INIT_NONLINEARITIES), KAIMING, \
-    "kaiming: what follows the table, for the gain") \
+    "kaiming: the nonlinearity after the table, which determines the gain") \
   X(init_value, REAL, NULL, NULL, NULL, CONSTANT, "constant: every initial weight; must be given")
 
 /*

@@ -40,11 +40,11 @@ static const TrsOptionSpec table_options[] = {
     {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL,
      "how a sample's rows become one; none: sequence embeddings"},
     {"sequence_pooling", TRS_OPTION_ENUM, "mean", NULL, TRS_CHOICES(TRS_SEQUENCE_POOLINGS), NULL,
-     "with pooling none: what the model takes of a sample's rows. mean, max: their mean or maximum. concat: "
-     "the first sequence_length of them, each an embedding of its own, zeros where there are fewer. gru: "
-     "the last state of torch.nn.GRU, a layer for each feature. din: their sum, weighted by their likeness "
-     "to din_target by a layer for each feature. transformer: the mean of the rows behind encoder layers, "
-     "which each feature has"},
+     "with pooling none: how the model uses a sample's rows. mean, max: the mean or the maximum of the "
+     "rows. concat: the first sequence_length rows, each as a separate embedding, with zeros if there are "
+     "fewer. gru: the last state of torch.nn.GRU, with a layer for each feature. din: the sum of the "
+     "rows, with weights that layers of each feature compute by comparing the rows with din_target. "
+     "transformer: the mean of the outputs of encoder layers, which each feature has"},
 #define SEQUENCE_OF_TABLE(word, type, fallback, range, choices, unit, KIND, help) \
   {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
     TRS_SEQUENCE_KEYS(SEQUENCE_OF_TABLE){
@@ -53,8 +53,8 @@ static const TrsOptionSpec table_options[] = {
         "checkpoint's"},
     {"is_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "ids carry weights (sum pooling)"},
     {"position_weighted", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "an id's weight is that of its place in the sample: a vector a feature, learned from 1 on with the "
-     "dense optimizer (sum pooling)"},
+     "an id's weight depends on its place in the sample. Each feature has a vector of weights, which "
+     "begin at 1 and are trained by the dense optimizer (sum pooling)"},
     {"max_feature_lengths", TRS_OPTION_INTS, NULL, "[1,16777216]", NULL, "ids",
      "with position_weighted: the most ids of a sample, one per feature, or one for all"},
 #define INIT_OF_TABLE(word, type, fallback, range, choices, functions, help) \
@@ -65,64 +65,64 @@ static const TrsOptionSpec table_options[] = {
     {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
      "as -bounds_check_mode, which is its default"},
     {"id_map", TRS_OPTION_ENUM, "none", NULL, TRS_ID_MAP_WORDS, NULL,
-     "how any 64-bit id becomes a row. none: ids are rows. modulo: its remainder by num_embeddings. hash: "
-     "that of a hash of it (FBGEMM's zero_collision_hash, max_probe 1). qr: two small tables, NAME_quotient "
-     "and NAME_remainder, take the place of a table NAME: the modulo's row is divided by qr_collisions. "
-     "zch: rows are given to ids and taken back, as TorchRec's managed collision does. dynamic: the table "
-     "grows "
-     "with its ids"},
+     "how a 64-bit id becomes a row. none: ids are rows. modulo: the remainder of the id by "
+     "num_embeddings. hash: the remainder of a hash of the id (FBGEMM's zero_collision_hash, max_probe "
+     "1). qr: two small tables, NAME_quotient and NAME_remainder, replace a table NAME, and the row of "
+     "modulo, divided by qr_collisions, gives a row in each. zch: rows are given to ids and taken back, "
+     "as TorchRec's managed collision does. dynamic: the table grows with its ids"},
     {"id_unsigned", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "with id_map modulo or qr: ids are unsigned, which matters from 2^63 on (default: as the training data "
      "has them; in the library, whose ids are int64: false)"},
     {"qr_operation", TRS_OPTION_ENUM, "mult", NULL, "add,mult", NULL,
-     "with id_map qr: what joins the pooled vectors of both tables, number by number"},
+     "with id_map qr: operation that joins the pooled vectors of both tables, number by number"},
     {"qr_collisions", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
-     "with id_map qr: rows of NAME_remainder, at most num_embeddings; NAME_quotient has num_embeddings over "
-     "it, rounded up (default: the square root of num_embeddings, rounded up)"},
+     "with id_map qr: rows of NAME_remainder, at most num_embeddings. NAME_quotient has num_embeddings "
+     "divided by this number, rounded up (default: the square root of num_embeddings, rounded up)"},
 #define ID_KEY_OF_TABLE(word, type, fallback, range, choices, unit, help) \
   {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
-    TRS_ID_KEYS(ID_KEY_OF_TABLE){
-        "optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
-        "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
+    TRS_ID_KEYS(ID_KEY_OF_TABLE){"optimizer", TRS_OPTION_ENUM, NULL, NULL,
+                                 TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
+                                 "optimizer of this table's rows (default: -embedding_optimizer)"},
 #define NUMBER_OF_TABLE(word, fallback, range, help) \
   {#word, TRS_OPTION_REAL, NULL, range, NULL, NULL, "as -embedding_" #word},
     TRS_OPTIMIZER_NUMBERS(NUMBER_OF_TABLE){"weight_decay_mode", TRS_OPTION_ENUM, NULL, NULL,
                                            TRS_SPARSE_DECAY_MODES, NULL, "as -embedding_weight_decay_mode"},
     {"max_gradient", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL, "as -embedding_max_gradient"},
     {"sharding_types", TRS_OPTION_ENUMS, NULL, NULL, TYPES, NULL,
-     "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
+     "ways to split that the planner may choose from (default: all; grid_shard only if named). In a "
+     "training on a cpu, it uses row_wise and table_row_wise for pooled tables only if they are named"},
     {"compute_kernels", TRS_OPTION_ENUMS, NULL, NULL, KERNELS, NULL,
-     "homes of the rows that the planner may choose from. The last two are taken on a cpu only where named "
-     "(default: all that the sharder has). fused: on the device. fused_uvm: in host memory. "
-     "fused_uvm_caching: in host memory with a cache on the device"},
+     "places of the rows that the planner may choose from. On a cpu, it takes those in host memory only "
+     "if they are named (default: all that the sharder has). fused: on the device. fused_uvm: in host "
+     "memory. fused_uvm_caching: in host memory with a cache on the device"},
     {"min_partition", TRS_OPTION_INT, NULL, "[0,]", NULL, "columns",
      "least width of a column shard (default: 128)"},
     {"pooling_factors", TRS_OPTION_REALS, NULL, "[0,]", NULL, "ids/sample",
-     "mean number of ids, one per feature. The planner counts as many features as there are numbers, as "
-     "TorchRec's does (default: the dataset's means; one 1 in a dry run)"},
+     "mean number of ids, one per feature. The planner counts one feature for each number, as TorchRec's "
+     "planner does (default: the dataset's means; one 1 in a dry run)"},
     {"num_poolings", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
-     "poolings a sample, one per feature (default: 1)"},
+     "poolings per sample, one number per feature (default: 1)"},
     {"batch_sizes", TRS_OPTION_INTS, NULL, "[1,]", NULL, "samples",
      "batch size of a rank, one per feature (default: -plan_batch_size)"},
     {"enforce_hbm", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
-     "keep element-wise optimizer states of fused_uvm and fused_uvm_caching in device memory, not with the "
-     "rows; row-wise ones always are"},
+     "keep element-wise optimizer states of fused_uvm and fused_uvm_caching in device memory, not with "
+     "the rows; row-wise states are always in device memory"},
     {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
      "element type of the pooled output. A run rounds to fp16 or bf16, forward and gradient, and sends "
      "them in 2 bytes (default: fp32). The planner counts its storage (default: data_type)"},
     {"device_group", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_DEVICES), NULL,
-     "-task plan: plan the table only for this compute device, and name it as left out for another "
+     "-task plan: plan the table only for this compute device, and list it as left out for another device "
      "(default: any). A run has all its tables on one kind of device"},
     {"cache_load_factor", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
      "part of the rows that a caching kernel keeps in device memory; below 1 (default: 0.2)"},
     {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, TRS_CHOICES(TRS_CACHE_ALGORITHMS), NULL,
-     "which row a full set of 32 gives up. lru: the one used longest ago (under -pipeline "
-     "prefetch_sparse_dist filled one batch ahead). lfu: the one asked for least often"},
+     "the row that a full set of 32 rows gives up. lru: the row that was used longest ago; -pipeline "
+     "prefetch_sparse_dist fills such caches one batch ahead. lfu: the row that was requested least often"},
     {"cache_reserved_memory", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
-     "device memory that the table's cache leaves free: the cache gets fewer lines where it would not fit "
-     "beside it (default: 0, not looked at)"},
+     "device memory that the table's cache must leave free. If the cache is too large for this, it gets "
+     "fewer lines (default: 0, not checked)"},
     {"cache_precision", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
-     "element type of the cache's lines: a run has data_type, its default, and refuses another one"},
+     "element type of the cache's lines (default: data_type). A run refuses any other type"},
     {"cache_prefetch_pipeline", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "the plan counts memory for a cache filled one batch ahead, as -pipeline prefetch_sparse_dist does "
      "(default: -plan_prefetch_pipeline)"},

@@ -7,8 +7,8 @@
 
 static const TrsOptionSpec tasks_options[] = {
     {"-tasks", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
-     "names of what the model learns of each sample, each with a label and a loss (default: one task "
-     "without a name, the probability of the label). The program's own task is -task"},
+     "names of the tasks that the model learns, each with a label and a loss (default: one task without a "
+     "name, the probability of the label). The program's own task is -task"},
 };
 const TrsOptionGroup trs_tasks_options = TRS_OPTION_GROUP_OF_MODEL("Learning tasks", NULL, tasks_options,
                                                                    "-tasks", NULL);
@@ -21,15 +21,16 @@ static const TrsOptionSpec task_options[] = {
      "loss of the task. bce: binary cross entropy of labels in [0, 1]. mse: squared error. huber: Huber's "
      "loss. softmax: cross entropy of classes, counted from 0"},
     {"arch", TRS_OPTION_INTS, NULL, "[1,1000000]", NULL, NULL,
-     "output sizes of the task's own layers, with what -over_arch_activation and its like put after all but "
-     "the last, which has size 1, or the number of classes (default: -over_arch with that last size)"},
+     "output sizes of the task's own layers. -over_arch_activation, _layer_norm, _dropout and _residual "
+     "apply to all except the last, which has size 1, or the number of classes (default: -over_arch with "
+     "that last size)"},
     {"classes", TRS_OPTION_INT, NULL, "[2,1000000]", NULL, "classes",
-     "loss softmax: the number of classes; must be given there"},
+     "loss softmax: the number of classes; must be given"},
     {"weight", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL, "weight of the task's loss in the step's loss"},
     {"pos_weight", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
      "loss bce: weight of the positive part, as torch's pos_weight"},
     {"huber_delta", TRS_OPTION_REAL, "1", "(0,]", NULL, NULL,
-     "loss huber: the error from which on the loss grows linearly"},
+     "loss huber: the error above which the loss grows linearly"},
 };
 const TrsOptionGroup trs_task_options = TRS_OPTION_GROUP_OF_MODEL(
     "Each learning task", "task", task_options, "loss,arch,classes", "label,weight,pos_weight,huber_delta");

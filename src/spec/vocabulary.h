@@ -75,16 +75,17 @@ enum {
 */
 #define TRS_OPTIMIZER_NUMBERS(X) \
   X(learning_rate, "0.01", "[0,]", "learning rate of the embedding tables") \
-  X(eps, "1e-8", "[0,]", "added to the root: the adagrads, adams and lambs") \
+  X(eps, "1e-8", "[0,]", "number added to the root: the adagrads, adams and lambs") \
   X(beta1, "0.9", "[0,1)", "decay of the mean of the gradient: adams, lambs, lion") \
-  X(beta2, "0.999", "[0,1)", "decay of the mean of its square: adams, lambs; of lion's mean") \
+  X(beta2, "0.999", "[0,1)", \
+    "decay of the mean of the squared gradient: adams, lambs; lion: decay of the mean of the gradient") \
   X(weight_decay, "0", "[0,]", \
     "weight decay; not for sgd, adagrad and ftrl; rowwise_adagrad needs a mode for it") \
   X(eta, "0.001", "[0,]", "lars_sgd: trust coefficient") \
   X(momentum, "0.9", "[0,1)", "lars_sgd: momentum") \
   X(beta, "1", "[0,]", \
     "ftrl: the rate of a weight is learning_rate / (beta + sqrt(n)), n the sum of its squared gradients") \
-  X(l1, "0", "[0,]", "ftrl: L1 penalty; a weight is 0 where it holds the gradients so far") \
+  X(l1, "0", "[0,]", "ftrl: L1 penalty; a weight is 0 while the penalty outweighs the gradients so far") \
   X(l2, "0", "[0,]", "ftrl: L2 penalty")
 
 /* --- optimizers of the dense layers --- */
@@ -201,16 +202,18 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
 */
 #define TRS_SEQUENCE_KEYS(X) \
   X(sequence_length, INT, NULL, "[1,65536]", NULL, "rows", CONCAT, \
-    "rows of a sample under sequence_pooling concat; must be given there") \
+    "sequence_pooling concat: rows of a sample; must be given") \
   X(gru_hidden_size, INT, NULL, "[1,65536]", NULL, "columns", GRU, \
-    "sequence_pooling gru: width of the state, and of what the model takes (default: embedding_dim)") \
+    "sequence_pooling gru: width of the state, which is the embedding that the model uses (default: " \
+    "embedding_dim)") \
   X(din_target, STRING, NULL, NULL, NULL, NULL, DIN, \
-    "sequence_pooling din: the feature, or the table of one feature, whose pooled embedding the rows are " \
-    "compared with; must be given there. A feature of the same table is its row, or its rows' mean") \
+    "sequence_pooling din: the feature, or the table of one feature, whose pooled embedding is " \
+    "compared with the rows; must be given. If the feature is of the same table, its embedding is its " \
+    "row, or the mean of its rows") \
   X(din_arch, INTS, "80,40", "[1,65536]", NULL, NULL, DIN, \
     "sequence_pooling din: sizes of the layers between the comparison and a row's weight") \
   X(din_activation, ENUM, "sigmoid", NULL, TRS_CHOICES(TRS_MLP_ACTIVATIONS), NULL, DIN, \
-    "sequence_pooling din: function behind each of these layers") \
+    "sequence_pooling din: function after each of these layers") \
   X(din_softmax, BOOL, "false", NULL, NULL, NULL, DIN, \
     "sequence_pooling din: weights of a sample's rows are positive and add up to 1") \
   X(transformer_layers, INT, "1", "[1,100]", NULL, NULL, TRANSFORMER, \
@@ -220,7 +223,7 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
   X(transformer_dim_feedforward, INT, NULL, "[1,1000000]", NULL, "columns", TRANSFORMER, \
     "sequence_pooling transformer: width between the two linear layers (default: 4 embedding_dim)") \
   X(transformer_causal, BOOL, "false", NULL, NULL, NULL, TRANSFORMER, \
-    "sequence_pooling transformer: a row attends to itself and the rows before it alone")
+    "sequence_pooling transformer: a row attends only to itself and to the rows before it")
 
 /* --- losses of learning tasks, and the tasks' layers above the interaction --- */
 

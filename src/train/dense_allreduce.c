@@ -24,19 +24,19 @@ struct TrsDenseAllreduceImpl {
 
 static const TrsOptionSpec specs[] = {
     {"-dense_bucket_bytes", TRS_OPTION_BYTES, NULL, "[4,]", NULL, "bytes",
-     "size of the buckets in which dense gradients are summed over ranks during the backward; the first one "
-     "has at most 1 MiB. Default: 2MiB, and 16MiB with -comm_backend nccl"},
+     "size of the buckets in which dense gradients are summed over ranks during the backward. The first "
+     "one has at most 1 MiB; default: 2MiB, and 16MiB with -comm_backend nccl"},
     {"-dense_allreduce_order", TRS_OPTION_ENUM, "rank", NULL, "rank,any", NULL,
-     "order in which dense gradients of the ranks are added. mpi adds in rank order anyway. rank: that of "
-     "the ranks. any: nccl uses its own all-reduce, which is quicker in large jobs, and whose bits depend "
-     "on the ranks' places in the network; only with -dense_allreduce_precision fp32, and not with "
-     "-reproducible or -accumulate_steps"},
+     "order in which dense gradients of the ranks are added. mpi adds in rank order anyway. rank: the "
+     "order of the ranks. any: nccl uses its own all-reduce, which is faster in large jobs, and whose "
+     "bits depend on the ranks' places in the network; only with -dense_allreduce_precision fp32, and not "
+     "with -reproducible or -accumulate_steps"},
     {"-dense_allreduce_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL,
      "precision of dense gradients between ranks; fp16 and bf16 halve the bytes. Each rank rounds its "
      "gradients, they are added in fp32 in rank order, and the sum is rounded, with the same bits on all "
-     "ranks. fp16 clamps to +-65504. DDP's fp16 and bf16 hooks add in that precision and divide the rounded "
-     "numbers by the number of ranks. Here the loss carries 1 / global batch, so gradients are as small "
-     "before they are rounded. One rank rounds nothing"},
+     "ranks. fp16 clamps to +-65504. DDP's fp16 and bf16 hooks add in that precision and divide the "
+     "rounded numbers by the number of ranks. Here the loss carries 1 / global batch, so gradients are as "
+     "small before they are rounded. With one rank, nothing is rounded"},
 };
 const TrsOptionGroup trs_dense_allreduce_options = TRS_OPTION_GROUP("Dense gradients", specs);
 

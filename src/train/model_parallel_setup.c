@@ -6,16 +6,15 @@
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "give the same bits of losses, weights and metrics for every plan and number of ranks with the same "
-     "global batch, and of evaluations with any. Tables' sums are made in one place in the batch's order, "
-     "which costs exchanges. Dense layers work on blocks of 128 samples; an evaluation's batches are "
-     "rounded up to whole blocks. Metrics are exact sums. This holds among CPUs, or GPUs, of one kind, and "
-     "needs exchanges in "
-     "fp32"},
+     "global batch. Evaluations have the same bits with any global batch. The sums of tables are made in "
+     "one place, in the batch's order, which costs exchanges. Dense layers work on blocks of 128 samples; "
+     "an evaluation's batches are rounded up to whole blocks. Metrics are exact sums. This holds among "
+     "CPUs, or GPUs, of one kind, and needs exchanges in fp32"},
     {"-dense_graphs", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "with -device cuda: capture the launches of the dense layers and of their optimizer in CUDA graphs, "
-     "and replay a graph by one launch. It is faster where batches are so small that launches take "
-     "longer than the work. Gives the same bits. Not with -reproducible, -accumulate_steps, or layers "
-     "over sequences"},
+     "and replay a graph by one launch. It is faster if batches are so small that launches take longer "
+     "than the work. Gives the same bits. Not with -reproducible, -accumulate_steps, or layers over "
+     "sequences"},
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility and launches", specs);
 

@@ -37,22 +37,22 @@ struct TrsPairLossImpl {
 
 static const TrsOptionSpec specs[] = {
     {"-loss", TRS_OPTION_ENUM, "bce", NULL, TRS_CHOICES(TRS_PAIR_LOSSES), NULL,
-     "-interaction two_tower: loss of the scores. With a softmax, label and weight of a sample are its "
-     "query's weight. bce: binary cross entropy of each pair's score. in_batch_softmax: the softmax of a "
-     "query's candidate among those of the global batch. sampled_softmax: among some that each step draws "
-     "of them"},
+     "-interaction two_tower: loss of the scores. With a softmax, the weight of a sample's query is the "
+     "sample's label times its weight. bce: binary cross entropy of each pair's score. in_batch_softmax: "
+     "the softmax of a query's candidate among the candidates of the global batch. sampled_softmax: the "
+     "softmax among candidates that each step draws from the global batch"},
     {"-softmax_negatives", TRS_OPTION_INT, "1000", "[1,]", NULL, "candidates",
      "-loss sampled_softmax: candidates that a step draws from the global batch's, for all queries"},
     {"-softmax_logq", TRS_OPTION_ENUM, "none", NULL, "none,streaming", NULL,
      "correction of a training's softmaxes for candidates that are frequent in batches. streaming: "
-     "subtract the log of the frequency, a running mean over the steps so far, from a score"},
+     "subtract the log of a candidate's frequency, a running mean over the steps so far, from its score"},
     {"-softmax_logq_rate", TRS_OPTION_REAL, "0.01", "(0,1]", NULL, NULL,
      "-softmax_logq streaming: weight of a step in the running mean"},
     {"-softmax_temperature", TRS_OPTION_REAL, "1", "(0,]", NULL, NULL,
      "softmaxes of two towers: scores are divided by this number"},
     {"-candidate_id", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
-     "feature whose first id names a sample's candidate: the same candidate elsewhere in the batch is no "
-     "negative (default: the first of -candidate_features)"},
+     "feature whose first id names a sample's candidate: the same candidate elsewhere in the batch is not "
+     "a negative (default: the first of -candidate_features)"},
 };
 const TrsOptionGroup trs_pair_loss_options = TRS_OPTION_GROUP_OF_MODEL(
     "Losses of two towers", NULL, specs, NULL,

@@ -200,7 +200,8 @@ static PetscErrorCode add_group(TrsGrowingText *text, const TrsOptionGroup *grou
       PetscCall(TrsTextAdd(text, "\n%s\n", group->title));
       if (group->object)
         PetscCall(TrsTextAdd(
-            text, "  -%ss_KEY holds for every %s, -%s_NAME_KEY for the %s called NAME and goes first.\n",
+            text,
+            "  -%ss_KEY applies to every %s. -%s_NAME_KEY applies to the %s NAME, and has precedence.\n",
             group->object, group->object, group->object, group->object));
     }
     PetscCall(add_option_help(text, group, &group->spec[i]));

@@ -19,14 +19,14 @@ static const TrsOptionSpec core_specs[] = {
      "option file, .yaml or .opts; may be repeated. Later files win over earlier ones, and the command line "
      "over files. An option given twice on the command line takes the last value"},
     {"-help", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
-     "show all options and stop; all: PETSc's own, too. A word, as -help cache: the options and groups that "
-     "have it; a group's title: that group"},
+     "show all options and stop; all: also PETSc's own. A word, such as -help cache, shows the options "
+     "and groups that contain it; a group's title shows that group"},
     {"-version", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "show the version and stop"},
     {"-allow_unused_options", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "unknown options cause a warning instead of an error"},
     {"-trust_other_users", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "take option files, checkpoints and plans that belong to another user, also from places that all users "
-     "may write to. For option files this must be on the command line"},
+     "take option files, checkpoints and plans that belong to another user, also from places that all "
+     "users may write to. For option files, this option must be on the command line"},
     {"-error_traceback", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "an error also shows the functions of the program that it passed through"}};
 static const TrsOptionGroup core_group = TRS_OPTION_GROUP("General", core_specs);

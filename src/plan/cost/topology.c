@@ -48,30 +48,34 @@ static const TrsOptionSpec specs[] = {
      "rate of the dot products of a sample's vectors (-interaction dot), as -bench_topology measures it. 0: "
      "that of matrix products"},
     {"-topology_pair_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations",
-     "operations that would take the time that a dot product costs beside its own"},
+     "additional time of a dot product, as the number of operations that would take this time"},
     {"-topology_pair_back_rate", TRS_OPTION_REAL, "0", "[0,)", NULL, "operations/ms",
      "rate of the gradients of these dot products; 0: that of matrix products"},
     {"-topology_pair_back_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations",
-     "operations that would take the time that these gradients cost beside their own"},
+     "additional time of these gradients, as the number of operations that would take this time"},
     {"-topology_row_read_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "-plan_cost_model measured: bandwidth of lookups, to which each id adds -topology_row_read_overhead; 0: "
      "unknown"},
     {"-topology_row_read_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
-     "-plan_cost_model measured: bytes that a lookup could read in the time that an id costs beside its row"},
+     "-plan_cost_model measured: additional time of an id, as the number of bytes that a lookup could "
+     "read in this time"},
     {"-topology_row_update_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "-plan_cost_model measured: bandwidth at which updates read gradients, and read and write rows and "
      "states; 0: unknown"},
     {"-topology_row_update_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
-     "-plan_cost_model measured: bytes that an update could move in the time that an id costs beside them"},
+     "-plan_cost_model measured: additional time of an id, as the number of bytes that an update could "
+     "move in this time"},
     {"-topology_half_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
      "-plan_cost_model measured: time of updates of fp16 and bf16 rows as a multiple of fp32's"},
     {"-topology_stochastic_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
-     "-plan_cost_model measured: the same with stochastic rounding"},
+     "-plan_cost_model measured: time of updates of fp16 and bf16 rows with stochastic rounding as a "
+     "multiple of fp32's"},
     {"-topology_cut_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "-plan_cost_model measured: bandwidth at which ids of row-wise tables are cut by the owners of rows. "
      "Without it (0) the cut takes no time"},
     {"-topology_cut_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
-     "-plan_cost_model measured: bytes of ids that could be cut in the time that a bag costs beside its ids"},
+     "-plan_cost_model measured: additional time of a bag, as the number of bytes of ids that could be "
+     "cut in this time"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[0,1000000]", NULL, "copies",
      "copies of all tables that a training keeps, each sharded over its part of the ranks (TorchRec: 2D "
      "parallelism). Plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
@@ -88,7 +92,7 @@ static const TrsOptionSpec specs[] = {
     {"-topology_bwd_compute_multiplier", TRS_OPTION_REAL, "2", "[0,]", NULL, NULL,
      "compute time of the backward as a multiple of the forward's"},
     {"-topology_weighted_feature_bwd_compute_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
-     "additional factor of this kind for weighted features"},
+     "additional factor of the compute time of the backward for weighted features"},
     {"-topology_uneven_sharding_perf_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
      "accepted for compatibility with TorchRec, whose default estimator does not use it"},
 };

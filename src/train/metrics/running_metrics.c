@@ -60,15 +60,16 @@ static const TrsOptionSpec specs[] = {
      "compute the training's metrics this often (NE, AUC, calibration ...), over the last samples and over "
      "all; 0: never"},
     {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
-     "number of the last samples that the window metrics cover. Each of W ranks keeps the last W-th part "
-     "of them that it has seen itself. With -reproducible they are the last ones of all ranks, and each "
-     "rank keeps as many"},
+     "number of the last samples that the window metrics cover. Each of W ranks keeps the W-th part of "
+     "this number, of the last samples that it has seen itself. With -reproducible they are the last "
+     "samples of all ranks, and each rank keeps the whole number"},
     {"-metrics_group", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "also compute metrics within groups of samples: GAUC, NDCG, recall, hit rate, precision, NE, MSE, "
-     "MAE. Groups are those of the dataset's /group, or of a feature with one id a sample, by its name"},
+     "MAE. Groups are those of the dataset's /group, or of a feature with one id per sample, given by its "
+     "name"},
     {"-metrics_segments", TRS_OPTION_INT, "0", "[0,256]", NULL, NULL,
-     "also compute NE of each group, where the groups of -metrics_group are 0 to this number minus 1. "
-     "Another group is an error of the data. 0: not"},
+     "also compute NE of each group, where the groups of -metrics_group are 0 to this number minus 1. Any "
+     "other group is an error in the data. 0: off"},
     {"-metrics_at", TRS_OPTION_INTS, "10", "[1,1000000]", NULL, "samples",
      "the numbers K of the ranking metrics of groups, which look at the first K samples"},
 };
