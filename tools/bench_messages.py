@@ -22,8 +22,8 @@ one. The part of an exchange that computation hides then costs nothing. The poin
 those of the traced model, whose step is assumed to take --step-ms.
 
 With --copies the replay also has copies of row_wise tables (-plan_replicas) on --paper ranks: ids and rows are exchanged within a copy, dense
-gradients among all ranks, and every --sync-every steps the copies are averaged, which nothing hides. Of --tables-gib, the weights and states of
-all tables, a rank holds a part that is larger with more copies. "Bound by" names the work without which a step would be shortest, and the cause
+gradients among all ranks, and every --sync-every steps the copies are averaged. Computation does not hide the averages.
+A rank holds a part of --tables-gib, the weights and states of all tables. With more copies, the part is larger. "Bound by" names the work without which a step would be shortest, and the cause
 without which it would be shortest: the latency of phases, the number of messages, or the bytes.
 """
 import argparse
