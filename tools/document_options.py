@@ -153,13 +153,13 @@ REFERENCE = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
 # Options
 
 `tools/document_options.py build/trshard --reference input/OPTIONS.md` makes this page from what
-`trshard -help` prints. A test fails where the page and the program differ.
-[MODELS.md](MODELS.md#option-files) says how options go into files.
+`trshard -help` prints. A test fails if the page and the program differ.
+[MODELS.md](MODELS.md#option-files) describes option files.
 
 A `<bool>` is true, false, 1, 0, yes, no, on or off; the option alone is true. A comma, as in
 `<int,..>`, means a list with commas between its values; a value with a comma is in double quotes,
 as in `-data_train '"a,b.h5",c.h5'`. Counts take K, M, G and T, which are powers of 1000. Bytes also
-take KB to TB and KiB to TiB. The parentheses hold what is allowed, the unit and the default."""
+take KB to TB and KiB to TiB. The parentheses contain the allowed values, the unit and the default."""
 
 
 def anchor(title):

@@ -123,7 +123,7 @@ def check_kind(folder, kind, options):
 
 
 def one(name, value):
-    """The columns, with another first value in one of them."""
+    """A copy of COLUMNS in which one column has another first value."""
     return dict(COLUMNS, **{name: [value, *COLUMNS[name][1:]]})
 
 

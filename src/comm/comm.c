@@ -34,8 +34,9 @@ static const TrsOptionSpec comm_specs[] = {
      .fallback = "0",
      .range = "[0,1000000]",
      .unit = "ranks",
-     .help = "the most ranks that share memory. It simulates hosts of so many ranks on one machine, to "
-             "count messages and to test. 0: all ranks of a host"},
+     .help =
+         "the most ranks that share memory. It simulates hosts with this number of ranks on one machine, to "
+         "count messages and to test. 0: all ranks of a host"},
     {.name = "-comm_wait_seconds",
      .type = TRS_OPTION_REAL,
      .range = "(0,]",

@@ -99,7 +99,10 @@ TRS_ANYWHERE uint32_t TrsRoundingWord(uint64_t of_row, uint32_t word)
   return x ^ (x >> 16);
 }
 
-/* A row's bits from column 2 words on: TrsRoundingWord() of word w is then that of words + w. */
+/*
+  The bits of a row, beginning with column 2 * words. For this result, TrsRoundingWord() of a word w
+  returns the bits of word `words` + w of the row.
+*/
 TRS_ANYWHERE uint64_t TrsRoundingFrom(uint64_t of_row, uint32_t words)
 {
   return (of_row & 0xffffffff00000000u) | ((uint32_t)of_row + words * 0x9E3779B9u);

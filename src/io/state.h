@@ -206,7 +206,8 @@ PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, in
 PetscErrorCode TrsStateCopy(const TrsStateTensor *from, TrsState *state, TrsStateTensor **tensor);
 PetscErrorCode TrsStateAddPart(TrsStateTensor *tensor, int64_t row_offset, int64_t col_offset, int64_t rows,
                                int64_t cols, void *data, int64_t stride);
-/* Make the tensor the split form of mean_path. The arrays are copied. */
+/* Make the tensor the states of a table cut by columns, with their mean in mean_path. The arrays
+   are copied. */
 PetscErrorCode TrsStateSetColumns(TrsStateTensor *tensor, const char *mean_path, int n_columns,
                                   const int64_t *column_offsets, const double *mean_weights);
 PetscErrorCode TrsStateFree(TrsState *state);

@@ -16,7 +16,7 @@ static const TrsOptionSpec model_specs[] = {
      "folder of deltas, a training's -delta_dir. Each delta that continues the model's chain changes the "
      "weights between two batches. Files forget*.h5 there are deltas of apply_delta.py --forget_delta"},
     {"-serve_follow_seconds", TRS_OPTION_REAL, "1", "[0.01,3600]", NULL, "seconds",
-     "time between two looks into -serve_follow and -serve_deltas"},
+     "time between two checks of -serve_follow and -serve_deltas"},
     {"-serve_name", TRS_OPTION_STRING, "model", NULL, NULL, NULL, "name of the model in URLs and answers"},
     {"-tables_data_type", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_DATA_TYPES), NULL,
      "type of the tables; without it, the checkpoint's type. Tables in the checkpoint's type are mapped from "
@@ -35,12 +35,12 @@ static const TrsOptionSpec http_specs[] = {
     {"-serve_socket", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "path of a Unix socket on which the server also listens"},
     {"-serve_http_threads", TRS_OPTION_INT, "1", "[1,256]", NULL, NULL,
-     "threads that read requests and write answers. The Unix socket has as many of its own"},
+     "threads that read requests and write answers. The Unix socket has the same number of its own threads"},
     {"-serve_connections", TRS_OPTION_INT, "1024", "[1,1000000]", NULL, NULL,
      "largest number of connections to the port, and to the Unix socket; others wait until one is closed"},
     {"-serve_timeout_seconds", TRS_OPTION_INT, "30", "[1,3600]", NULL, "seconds",
-     "a connection is closed if no byte comes or goes for this time, or if the headers, the body or the "
-     "answer of a request take twice this time"},
+     "a connection is closed if no byte is received or sent for this time, or if the headers, the body or "
+     "the answer of a request take twice this time"},
     {"-serve_header_bytes", TRS_OPTION_BYTES, "32KiB", "[4096,16777216]", NULL, NULL,
      "memory of a connection for its headers; a request with larger headers is refused"},
     {"-serve_request_bytes", TRS_OPTION_BYTES, "16MiB", "[1024,2147483647]", NULL, NULL,
@@ -61,7 +61,7 @@ static const TrsOptionSpec batch_specs[] = {
      "largest number of requests that wait or are predicted; further requests get status 503"},
     {"-serve_drain_seconds", TRS_OPTION_REAL, "10", "[0,3600]", NULL, "seconds",
      "after SIGTERM or SIGINT, the server takes no new requests. For at most this time, it still answers "
-     "those that have come"},
+     "requests that have arrived"},
 };
 static const TrsOptionGroup groups[] = {TRS_OPTION_GROUP("Model", model_specs),
                                         TRS_OPTION_GROUP("Connections", http_specs),

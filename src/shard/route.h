@@ -138,8 +138,7 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
   Not collective.
 
   In:  by_rank  true: list the columns by rank instead, for each rank that has some of their rows
-       whole    true: features of which all columns lie in one block are listed in route->whole
-                instead
+       whole    true: features whose columns all lie in one block are listed in route->whole instead
   Out: dims     [H; W if by_rank] number of columns of each block
 */
 PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, PetscBool whole, int64_t *dims);

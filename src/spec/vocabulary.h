@@ -167,7 +167,9 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
   X(projection_arch1, INTS, "256", "[1,1000000]", \
     "output sizes of projection's first branch, each ending in ReLU; the last is a multiple of the " \
     "embeddings' dim") \
-  X(projection_arch2, INTS, "256", "[1,1000000]", "the same for projection's second branch")
+  X(projection_arch2, INTS, "256", "[1,1000000]", \
+    "output sizes of projection's second branch, each ending in ReLU; the last is a multiple of the " \
+    "embeddings' dim")
 
 /* --- activations of perceptrons: trs_layer_<word> of model/layer.h --- */
 

@@ -35,8 +35,8 @@ static const TrsOptionSpec specs[] = {
      "precision of dense gradients between ranks; fp16 and bf16 halve the bytes. Each rank rounds its "
      "gradients, they are added in fp32 in rank order, and the sum is rounded, with the same bits on all "
      "ranks. fp16 clamps to +-65504. DDP's fp16 and bf16 hooks add in that precision and divide the "
-     "rounded numbers by the number of ranks. Here the loss carries 1 / global batch, so gradients are as "
-     "small before they are rounded. With one rank, nothing is rounded"},
+     "rounded numbers by the number of ranks. Here the loss is already divided by the global batch, so "
+     "gradients are small before they are rounded. With one rank, nothing is rounded"},
 };
 const TrsOptionGroup trs_dense_allreduce_options = TRS_OPTION_GROUP("Dense gradients", specs);
 

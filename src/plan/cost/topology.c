@@ -72,7 +72,7 @@ static const TrsOptionSpec specs[] = {
      "multiple of fp32's"},
     {"-topology_cut_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "-plan_cost_model measured: bandwidth at which ids of row-wise tables are cut by the owners of rows. "
-     "Without it (0) the cut takes no time"},
+     "With 0, the cut takes no time"},
     {"-topology_cut_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
      "-plan_cost_model measured: additional time of a bag, as the number of bytes of ids that could be "
      "cut in this time"},
