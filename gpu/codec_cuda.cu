@@ -485,7 +485,10 @@ static __global__ void decode_int8_kernel(int64_t rows, int64_t n, const uint8_t
 
 /* --- the kernels of the table --- */
 
-/* Number of groups of four values that the kernels handle four at a time. */
+/*
+  Number of groups of four values that the kernels load and store as a whole. 0 if the memory is not
+  aligned.
+*/
 static int64_t fours_of(int64_t n, const float *floats, const void *codes, size_t code_bytes)
 {
   return TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, static_cast<int>(4 * code_bytes))

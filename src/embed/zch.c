@@ -707,7 +707,10 @@ PetscErrorCode TrsZchGetSeen(TrsZch b, TrsZchSeen *seen)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A count or a batch of a file, which additions in training must not overflow. */
+/*
+  True if a file's count or batch number is valid. The limit keeps additions in training from
+  overflowing.
+*/
 static PetscBool is_sane(int64_t number)
 {
   return (PetscBool)(number >= 0 && number <= INT64_MAX / 4);

@@ -24,7 +24,7 @@ static const TrsOptionSpec specs[] = {
     {"-candidate_features", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
      "-interaction two_tower: features of the candidate's tower (default: all that are not the query's)"},
     {"-query_arch", TRS_OPTION_INTS, "128,64", "[1,1000000]", NULL, NULL,
-     "output sizes of the query tower's layers. The last is the size of the embeddings, and has no "
+     "output sizes of the query tower's layers. The last layer has the size of the embeddings, and no "
      "activation"},
     {"-candidate_arch", TRS_OPTION_INTS, "128,64", "[1,1000000]", NULL, NULL,
      "output sizes of the candidate tower's layers; the last must be -query_arch's last"},

@@ -75,7 +75,7 @@ enum {
 */
 #define TRS_OPTIMIZER_NUMBERS(X) \
   X(learning_rate, "0.01", "[0,]", "learning rate of the embedding tables") \
-  X(eps, "1e-8", "[0,]", "number added to the root: the adagrads, adams and lambs") \
+  X(eps, "1e-8", "[0,]", "number that the adagrads, adams and lambs add to the root") \
   X(beta1, "0.9", "[0,1)", "decay of the mean of the gradient: adams, lambs, lion") \
   X(beta2, "0.999", "[0,1)", \
     "decay of the mean of the squared gradient: adams, lambs; lion: decay of the mean of the gradient") \
