@@ -286,15 +286,19 @@ def test_together(folder):
         in_threads(16, ask)
         client = Client(port)
         assert metric(client, "batches_total") < 160 == metric(client, 'requests_total{code="200"}')
-    with serving(folder, "-model model.h5 -serve_batch_microseconds 2000000 -serve_batch 100 -serve_requests 3") as (port, _):
-        statuses = [0] * 6
+    for microseconds in (2000000, 10000000):  # on a busy machine, a request may come after those before it have left
+        with serving(folder, f"-model model.h5 -serve_batch_microseconds {microseconds} -serve_batch 100 -serve_requests 3") as (port, _):
+            statuses = [0] * 6
 
-        def ask_once(i):
-            statuses[i], _, body = Client(port).ask("POST", "/v2/models/model/infer", *request(EVERYONE[i:i + 1]))
-            assert statuses[i] == 200 or b"-serve_requests" in body, body
+            def ask_once(i):
+                statuses[i], _, body = Client(port).ask("POST", "/v2/models/model/infer", *request(EVERYONE[i:i + 1]))
+                assert statuses[i] == 200 or b"-serve_requests" in body, body
 
-        in_threads(6, ask_once)
-        assert sorted(statuses) == [200] * 3 + [503] * 3, statuses
+            in_threads(6, ask_once)
+        if sorted(statuses) == [200] * 3 + [503] * 3:
+            break
+    else:
+        raise AssertionError(statuses)
 
 
 def ask_until(ends, port, i, steps, seen):
@@ -323,9 +327,9 @@ def test_follow(folder):
     assert len(steps) == n, files
     followed, seen, ends = os.path.join(folder, "followed"), set(), threading.Event()
     os.mkdir(followed)
-    put = lambda step: (shutil.copy(os.path.join(states, f"step-{step:09}.h5"), os.path.join(followed, "tmp")),
-                        os.rename(os.path.join(followed, "tmp"), os.path.join(followed, f"step-{step:09}.h5")))
-    put(2)
+    put_step = lambda step: (shutil.copy(os.path.join(states, f"step-{step:09}.h5"), os.path.join(followed, "tmp")),
+                             os.rename(os.path.join(followed, "tmp"), os.path.join(followed, f"step-{step:09}.h5")))
+    put_step(2)
     with serving(folder, f"-serve_follow {followed} -serve_follow_seconds 0.02 -serve_threads 2 -serve_batch 1") as (port, _):
 
         def publish(i):
@@ -335,12 +339,15 @@ def test_follow(folder):
             count = lambda: ids.append(metric(client, 'feature_ids_total{feature="user"}'))
             try:
                 for i, step in enumerate(sorted(steps)[1:], 1):
-                    put(step)
+                    put_step(step)
                     wait_until(lambda: count() or metric(client, "model_step") == step and metric(client, 'requests_total{code="200"}') >= i * requests / (n - 1))
                 os.mkfifo(os.path.join(followed, "step-9999999999.h5")) # no file: it is passed over
-                with open(os.path.join(followed, "step-999999999.h5"), "wb") as damaged:
+                with open(os.path.join(folder, "step-999999999.h5"), "wb") as damaged:
                     damaged.write(b"no HDF5")
-                wait_until(lambda: metric(client, "model_failed_changes_total") == 1)
+                put(damaged.name, followed)
+                wait_until(lambda: metric(client, "model_failed_changes_total") >= 1)
+                time.sleep(0.5)  # more looks, which leave the file alone
+                assert metric(client, "model_failed_changes_total") <= 2  # the folder may have changed during the first look
                 assert metric(client, "model_step") == 2 * n and metric(client, "model_changes_total") == n - 1
                 assert metric(client, 'requests_total{code="200"}') >= requests
                 assert ids == sorted(ids), "a counter went back"
@@ -516,28 +523,38 @@ def test_stop(folder):
     """After SIGTERM, requests that have arrived are finished, and others are refused. Wrong starts
     end with a documented status."""
     train(folder)
-    with serving(folder, "-model model.h5 -serve_batch_microseconds 1500000") as (port, process):
-        answers = [None] * 4
-        client = Client(port)
+    # a batch of four waits for its last request, of which the server has a part before the signal
+    with serving(folder, "-model model.h5 -serve_batch_microseconds 10000000 -serve_batch 4") as (port, process):
+        answers, (body, headers) = [None] * 4, request(EVERYONE[3:4])
+        client, late = Client(port), Client(port).connection
+        late.putrequest("POST", "/v2/models/model/infer")
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            late.putheader(name, value)
+        late.endheaders(body[:-1])
+        wait_until(lambda: metric(client, "body_bytes") == len(body) - 1)
 
         def ask(i):
             if i == 3:
                 wait_until(lambda: metric(client, "requests_in_progress") == 3)
                 process.send_signal(signal.SIGTERM)
                 wait_until(lambda: client.get("/v2/health/ready")[0] == 503)
+                late.send(body[-1:])
+                answer = late.getresponse()
+                assert answer.status == 200, answer.read()
+                answers[i] = served.take_answer(dict(answer.getheaders()), answer.read())
             else:
                 answers[i] = Client(port).infer(EVERYONE[i:i + 1])
 
         in_threads(4, ask)
-        assert all(answer is not None for answer in answers[:3])
+        assert all(answer is not None for answer in answers)
     program(folder, f"-data_train data.h5 {SMALL} -over_arch 1024,1024,1 -steps 1 -checkpoint_final slow.h5")
     with serving(folder, "-model slow.h5 -serve_drain_seconds 0.1") as (port, process):
         client, statuses = Client(port), [None] * 12
         large = request(None, True, inputs=[("dense", np.zeros((16384, served.DENSE), np.float32))])
 
         def ask_slowly(i):
-            if i == len(statuses):
-                wait_until(lambda: metric(client, "requests_in_progress") >= len(statuses) - 1)
+            if i == len(statuses):  # a few may have been answered already
+                wait_until(lambda: metric(client, "requests_in_progress") >= len(statuses) - 4)
                 return process.send_signal(signal.SIGTERM)
             try:
                 statuses[i] = Client(port).ask("POST", "/v2/models/model/infer", *large)[0]
@@ -545,7 +562,7 @@ def test_stop(folder):
                 statuses[i] = 0
 
         in_threads(len(statuses) + 1, ask_slowly)
-        assert set(statuses) <= {0, 200, 503} and statuses.count(200) <= 4, f"the stop waited for the queue: {statuses}"
+        assert set(statuses) <= {0, 200, 503} and statuses.count(200) <= 8, f"the stop waited for the queue: {statuses}"
     with open(os.path.join(folder, "not.h5"), "wb") as wrong:
         wrong.write(b"x" * 1000)
     with socket.socket() as taken:
