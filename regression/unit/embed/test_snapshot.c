@@ -146,20 +146,32 @@ static void test_rows_of_one_step(void **unused)
   tear_down(&f);
 }
 
+static _Atomic int64_t n_changed; /* by change_all */
+
 /* Change all rows, from the last to the first. */
 static void *change_all(void *context)
 {
   const Fixture *f = (const Fixture *)context;
 
-  for (int64_t r = rows_here(f) - 1; r >= 0; r--) change_row(f, r);
+  for (int64_t r = rows_here(f) - 1; r >= 0; r--, n_changed++) change_row(f, r);
   return NULL;
+}
+
+/* Start change_all in a thread. Returns when it has begun, and had time to fill the memory. */
+static void start_changes(Fixture *f, pthread_t *thread)
+{
+  const struct timespec nap = {.tv_nsec = 20000000};
+
+  n_changed = 0;
+  assert_int_equal(pthread_create(thread, NULL, change_all, f), 0);
+  do (void)nanosleep(&nap, NULL);
+  while (n_changed == 0);
 }
 
 /* With memory for a few rows, a thread that changes rows waits for the writer. */
 static void test_bounded_memory(void **unused)
 {
   const int64_t buffer_bytes = 4096;
-  const struct timespec nap = {.tv_nsec = 20000000};
   TrsSnapshotCounts counts;
   const TrsState *state;
   pthread_t thread;
@@ -170,8 +182,7 @@ static void test_bounded_memory(void **unused)
   set_up(&f, buffer_bytes);
   state = take(&f);
   n = rows_here(&f);
-  assert_int_equal(pthread_create(&thread, NULL, change_all, &f), 0);
-  (void)nanosleep(&nap, NULL);
+  start_changes(&f, &thread);
   for (int k = 0; k < 3; k++)
     for (int64_t r = 0; r < n; r += 10) check_rows(&f, state, k, r, PetscMin(10, n - r));
   assert_int_equal(pthread_join(thread, NULL), 0);
@@ -181,8 +192,7 @@ static void test_bounded_memory(void **unused)
 
   /* If the file is given up, nobody waits. */
   (void)take(&f);
-  assert_int_equal(pthread_create(&thread, NULL, change_all, &f), 0);
-  (void)nanosleep(&nap, NULL);
+  start_changes(&f, &thread);
   TrsSnapshotAbandon(f.snapshot);
   assert_int_equal(pthread_join(thread, NULL), 0);
   assert_petsc_ok(TrsSnapshotRelease(f.snapshot, &counts));
