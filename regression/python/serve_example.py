@@ -100,7 +100,7 @@ with subprocess.Popen([sys.executable, str(ROOT / "tools/examples/serve.py"), st
             asker.join()
         assert all(status == 200 and answer["predictions"] == expected[answer["step"]] for status, answer in answers), [a for a in answers if a[0] != 200][:3]
         assert {answer["step"] for _, answer in answers} == {3, 8}, "no request had the old model"
-        assert any("serving step 8 of" in line for line in lines), lines
+        wait_for(lambda: any("serving step 8 of" in line for line in lines), lines)
     finally:
         server.send_signal(signal.SIGINT)
     assert server.wait(60) == 0, lines
