@@ -198,11 +198,16 @@ def test_delta_folder_lost(binary, folder):
     os.remove(path)
     job.read_to("delta ")
     os.rename(path, f"{path}.old")
-    os.makedirs(path)
     other = next(iter(glob.glob(f"{path}.old/step-*.h5")))
     with h5py.File(other, "r+") as h:
         h.attrs["run_id"] = "f" * len(h.attrs["run_id"])
-    shutil.copy(other, path)
+    os.makedirs(f"{path}.foreign")
+    shutil.copy(other, f"{path}.foreign")
+    while os.path.exists(f"{path}.foreign"):  # until the training has not made its folder again meanwhile
+        try:
+            os.rename(f"{path}.foreign", path)
+        except OSError:
+            os.rename(path, f"{path}.{time.monotonic_ns()}")
     for _ in range(3):
         job.read_to("trshard: warning: the delta after step ")
     job.kill()

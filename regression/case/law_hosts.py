@@ -100,7 +100,8 @@ def test_paused_reader(binary, folder):
     """A reader of the output that pauses does not stop the training, or its process in the middle
     of a line. One message reports the pause."""
     make(folder)
-    for options, told in (("-report_interval 0", False), ("-report_interval 60 -checkpoint_every 1", True)):
+    path = os.path.join(folder, "run.h5")
+    for options, told in (("-report_interval 0 -output run.h5 -output_every 0.05", False), ("-report_interval 60 -checkpoint_every 1", True)):
         read, write = os.pipe()
         fcntl.fcntl(write, 1031, 4096)  # F_SETPIPE_SZ: the pipe is full after a few lines
         watchdog_s = round(2 * min(load(), 4))
@@ -110,7 +111,11 @@ def test_paused_reader(binary, folder):
             if told:
                 line = process.stderr.readline()
                 check("nobody reads its standard output" in line, f"no word of the pause: {line}")
-            else:
+            else:  # more steps than the pipe has room for lines
+                end = time.monotonic() + 30 * patience()
+                while not os.path.exists(path) or len(losses(path)) < 200:
+                    check(process.poll() is None and time.monotonic() < end, f"exit {process.returncode}: no 200 steps")
+                    time.sleep(0.05)
                 time.sleep(1.5 * watchdog_s)
             check(process.poll() is None, f"exit {process.returncode} of a paused reader")
             process.send_signal(signal.SIGTERM)
