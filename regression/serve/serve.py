@@ -347,7 +347,7 @@ def test_follow(folder):
                 put(damaged.name, followed)
                 wait_until(lambda: metric(client, "model_failed_changes_total") >= 1)
                 time.sleep(0.5)  # more looks, which leave the file alone
-                assert metric(client, "model_failed_changes_total") <= 2  # the folder may have changed during the first look
+                assert metric(client, "model_failed_changes_total") <= 3  # the folder changed during the first looks or just before
                 assert metric(client, "model_step") == 2 * n and metric(client, "model_changes_total") == n - 1
                 assert metric(client, 'requests_total{code="200"}') >= requests
                 assert ids == sorted(ids), "a counter went back"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "serve/follow.h"
 
+#include "serve/metrics.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -90,6 +92,19 @@ static PetscBool is_same(const struct stat *a, const struct stat *b)
                      is_same_time(&a->st_mtim, &b->st_mtim));
 }
 
+/*
+  The time of the folder's last change, or 0 if it is so recent that another change may leave it as
+  it is: a file system's times have a resolution of up to 10 ms.
+*/
+static struct timespec last_change(const struct stat *folder)
+{
+  static const struct timespec unknown = {.tv_sec = 0};
+  const double age_s = 1e-9 * (double)(TrsServeNow() - (int64_t)folder->st_mtim.tv_sec * 1000000000 -
+                                       folder->st_mtim.tv_nsec);
+
+  return age_s >= 0.0 && age_s < 0.02 ? unknown : folder->st_mtim;
+}
+
 PetscErrorCode TrsServeFollowLook(TrsServeFollow *follow, char **path)
 {
   struct stat folder = {.st_size = 0}, now;
@@ -97,7 +112,7 @@ PetscErrorCode TrsServeFollowLook(TrsServeFollow *follow, char **path)
   PetscFunctionBegin;
   (void)stat(follow->folder, &folder);
   if (follow->last_failed && !is_same_time(&folder.st_mtim, &follow->changed)) follow->has_last = PETSC_FALSE;
-  follow->changed = folder.st_mtim;
+  follow->changed = last_change(&folder);
   PetscCall(find_newest(follow, INT64_MAX, path));
   if (!*path) PetscFunctionReturn(PETSC_SUCCESS);
   if (stat(*path, &now) == 0 && !(follow->has_last && is_same(&now, &follow->last))) {

@@ -23,7 +23,8 @@ typedef struct {
 /*
   Find the newest checkpoint of the folder, step-<digits>.h5. *path becomes its path, or NULL if
   there is none or if it is the same file as the last time. A file that could not be opened is
-  found again when the folder has changed, because it may be an increment whose base came later.
+  found again when the folder has changed, because it may be an increment whose base came later. A
+  change in the last 20 ms counts at the next look, too.
   Free *path with PetscFree(). Not collective.
   Errors: NO_INPUT if the folder cannot be read
 */
