@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checkpoints beside the training (-checkpoint_async): each file has the bits that a blocking write gives at its step, on any plan."""
+import glob
 import os
 import random
-import re
+import signal
 import time
 
 import h5py
@@ -12,6 +13,7 @@ import law_dynamic
 import law_follow
 import law_zch
 from law_delta import BATCH, MODEL, SEQUENCE, fault, make
+from law_faults import wait_for
 from law_increments import copied, is_increment, name_of, steps_in
 from trsrun import Job, attribute, check, check_same_tensors, optimizers, run, thin, thinned
 
@@ -190,9 +192,8 @@ def test_async_stop(binary, folder):
     base = f"{MODEL} -reproducible -embedding_optimizer adam -checkpoint_async"
     run(binary, 2, words(2, "whole", f"{base} -checkpoint_final whole.h5", steps=40), folder)
     job = Job(binary, 2, words(2, "c", f"{base} -report_interval 0.01 -data_check none", steps=40).split(), folder, environment=slow(binary, 300, "c/"))
-    while not os.path.isdir(os.path.join(folder, "c")) or not [file for file in os.listdir(os.path.join(folder, "c")) if file.endswith(".tmp")]:
-        time.sleep(0.01)
-    job.send_signal(10)
+    wait_for(lambda: glob.glob(os.path.join(folder, "c", ".*.tmp")), job)
+    job.send_signal(signal.SIGUSR1)
     result = job.wait(120)
     check(result.status == 75, f"exit {result.status}: {result.text[-1500:]}")
     run(binary, 3, words(3, "c", f"{base} -resume -checkpoint_final c.h5", steps=40), folder)

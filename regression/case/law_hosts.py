@@ -160,9 +160,9 @@ def uses(namespace):
 
 def check_removed(namespace, what):
     end = time.monotonic() + 30 * patience()
-    while uses(namespace) and time.monotonic() < end:
+    while (left := uses(namespace)) and time.monotonic() < end:  # another one may get its number later
         time.sleep(0.05)
-    check(not uses(namespace), f"{what}: processes {uses(namespace)} still use the namespace")
+    check(not left, f"{what}: processes {left} still use the namespace")
 
 
 def test_network_hosts(binary, folder):

@@ -68,7 +68,12 @@ if [ "$status" != 69 ]; then
     { cat "$work/gpu" "$work/dense/log.txt" && exit 1; }
   # If a stage has no time left, it says so and succeeds. Stages that were ended leave no process.
   bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu "$python" laws > "$work/gpu" && status=0 || status=$?
-  { [ "$status" = 2 ] && ! grep -lsF "$there/bin/" /proc/[0-9]*/cmdline; } || { cat "$work/gpu" && exit 1; }
+  [ "$status" = 2 ] || { cat "$work/gpu" && exit 1; }
+  for tenth in $(seq 600); do # a killed process takes a moment to exit
+    grep -qsF "$there/bin/" /proc/[0-9]*/cmdline || break
+    [ "$tenth" != 600 ] || { grep -lsF "$there/bin/" /proc/[0-9]*/cmdline && cat "$work/gpu" && exit 1; }
+    sleep 0.1
+  done
   bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu none kernels bench > "$work/gpu" && status=0 || status=$?
   [ "$status" = 2 ] || { cat "$work/gpu" && exit 1; }
   grep -q '^late ' "$work/late/summary.txt"
