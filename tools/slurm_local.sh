@@ -93,6 +93,12 @@ free_range() {  # free_range FIRST COUNT: is no local port of it taken?
   return 0
 }
 
+take_range() {  # take_range FIRST COUNT: as free_range, and no other cluster is starting there. The daemons inherit the lock.
+  { exec 8> "/run/trshard_slurm_$1.lock"; } 2>/dev/null || { free_range "$@"; return; }
+  flock -n 8 && free_range "$@" && return
+  exec 8>&-; return 1
+}
+
 write_conf() {
   local i host; host=$(hostname -s)
   { cat <<C
@@ -197,7 +203,7 @@ do_start() {
   chmod 755 "$DIR" "$DIR/run"; chmod 700 "$DIR/munge"
   rm -rf "$DIR"/ctld/* "$DIR"/log/* "$DIR"/run/* "$DIR"/spool/* "$DIR"/tmp/*
   if [ -z "$PORT" ]; then
-    for ((PORT = 17100 + RANDOM % 100 * 70; PORT < 32000; PORT += 70)); do free_range "$PORT" $((NODES+1)) && break; done
+    for ((PORT = 17100 + RANDOM % 100 * 70; PORT < 32000; PORT += 70)); do take_range "$PORT" $((NODES+1)) && break; done
   else
     free_range "$PORT" $((NODES+1)) || die "a port of $PORT..$((PORT+NODES)) is taken"
   fi
