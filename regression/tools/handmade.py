@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -38,6 +39,16 @@ def tool(name, *arguments):
             code = end.code if isinstance(end.code, int) else 1
             err.write("" if isinstance(end.code, int) else f"{end.code}\n")
     return types.SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+@contextlib.contextmanager
+def changed(path):
+    """Change a file as a training does: a new one replaces it, so that a program may be reading it
+    meanwhile."""
+    copy = shutil.copy(path, path + ".new")
+    with h5py.File(copy, "a") as h:
+        yield h
+    os.replace(copy, path)
 
 
 def shard(rank, offset, size, hbm, *ms, ddr=0):

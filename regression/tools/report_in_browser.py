@@ -10,7 +10,6 @@ import threading
 import types
 import unittest
 
-import h5py
 import numpy as np
 
 import browser
@@ -153,7 +152,7 @@ class Pages(handmade.Scratch):
             self.head("table-evaluations", 0)
             self.assertEqual(self.order("table-evaluations"), "40,20")
             self.browser.value("window.kept = document.getElementById('starts')")
-            with h5py.File(path, "a") as h:
+            with handmade.changed(path) as h:
                 h["eval/loss"][0] = 0.4321
             self.browser.wait("document.getElementById('evaluations').textContent.includes('0.43210')")
             self.assertEqual(self.order("table-evaluations"), "40,20")

@@ -454,7 +454,7 @@ class Watching(handmade.Scratch):
             return False
 
         self.assertTrue(shown("0.81250"))
-        with h5py.File(path, "a") as h:
+        with handmade.changed(path) as h:
             h["eval/auc"][1] = 0.98765
         self.assertTrue(shown("0.98765"))
         with open(page, encoding="utf-8") as text:
