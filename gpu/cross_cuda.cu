@@ -244,6 +244,16 @@ PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsCrossProductCuda(TrsStream stream, const TrsCrossProduct *l)
+{
+  const TrsMatrixProduct *p = &l->product;
+
+  PetscFunctionBegin;
+  PetscCall(TrsMultiplyCuda(stream, p));
+  PetscCall(TrsCrossForwardCuda(stream, p->m, p->n, p->c.type, l->x0, p->c.data, l->bias, l->x, l->y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <class S>
 static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t n, int place,
                                      const TrsCrossBackward *layer)

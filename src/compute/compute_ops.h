@@ -579,6 +579,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(FmForward, fm_forward) \
   X(FmBackward, fm_backward) \
   X(CrossForward, cross_forward) \
+  X(CrossProduct, cross_product) \
   X(CrossBackward, cross_backward) \
   X(CrossInput, cross_input) \
   X(VectorCrossForward, vector_cross_forward) \

@@ -340,6 +340,26 @@ typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_
                                          void *y);
 
 /*
+  A cross layer's last product and its element-wise part. product.c is u, dense and of the type of
+  x0, x and y.
+*/
+typedef struct {
+  TrsMatrixProduct product; /* [batch, n] */
+  const void *x0;
+  const float *bias;
+  const void *x;
+  void *y;
+  /* true if one kernel may compute both; false if the order of u's sums is that of `multiply` */
+  PetscBool fused;
+} TrsCrossProduct;
+
+/*
+  Do the same as `multiply` for the product and cross_forward for its result. u is written, because
+  the backward reads it. y has the bits of cross_forward for this u.
+*/
+typedef PetscErrorCode TrsCrossProductFn(TrsStream stream, const TrsCrossProduct *layer);
+
+/*
   Do the backward of cross_forward: h = g * x0; grad_bias [n] is the sum of h over the samples. g *
   (u + bias) is added to dx0; the FIRST call of a backward overwrites dx0 instead. The LAST call may
   also add g, for cross_input; see layer->total. A KEPT call, which needs the operands' type, does

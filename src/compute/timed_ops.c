@@ -213,6 +213,19 @@ static PetscErrorCode cross_forward(TrsStream stream, int64_t batch, int64_t n, 
 }
 
 /*
+  With events the product has a row of its own, and the call counts the element-wise part. If one
+  kernel computes both, its operations are not counted, because its bytes need more time.
+*/
+static PetscErrorCode cross_product(TrsStream stream, const TrsCrossProduct *layer)
+{
+  const TrsMatrixProduct *p = &layer->product;
+  const double m = (double)p->m, n = (double)p->n, k = by_events ? 0 : (double)p->k;
+
+  TIMED(cross_product, k * (m * size_of(p->a.type) + n * size_of(p->b.type)) + 4 * m * n * size_of(p->c.type),
+        2 * m * n * k, stream, layer);
+}
+
+/*
   x0, u and g are read and h is written; dx0, in fp32, is written first and later added to. With
   kept layers, the last call also reads their u and g, and the other calls do not read u.
 */
@@ -273,6 +286,7 @@ const TrsComputeOps *TrsComputeTimed(const TrsComputeOps *ops, const TrsDeviceOp
   TRS_TIMED(dot_places_forward);
   TRS_TIMED(dot_places_backward);
   TRS_TIMED(cross_forward);
+  TRS_TIMED(cross_product);
   TRS_TIMED(cross_backward);
   TRS_TIMED(bce);
   TRS_TIMED(sum_of_squares);

@@ -122,6 +122,17 @@ PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsCrossProductCpu(TrsStream stream, const TrsCrossProduct *layer)
+{
+  const TrsMatrixProduct *p = &layer->product;
+
+  PetscFunctionBegin;
+  PetscCall(TrsMultiplyCpu(stream, p));
+  PetscCall(TrsCrossForwardCpu(stream, p->m, p->n, p->c.type, layer->x0, p->c.data, layer->bias, layer->x,
+                               layer->y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place,
                                    const TrsCrossBackward *layer)
 {

@@ -85,14 +85,14 @@ static int64_t place(const TrsInteraction *interaction, TrsCrossNet *net, int64_
 
     layer->x = l ? TrsTakeMatrix(memory, &used, B, N, type) : net->x0;
     layer->u = TrsTakeMatrix(memory, &used, B, u_columns, u_type);
-    layer->v = kind->forward ? TrsTakeMatrix(memory, &used, B, net->R, type) : layer->u;
+    layer->v = kind->backward ? TrsTakeMatrix(memory, &used, B, net->R, type) : layer->u;
   }
   if (!interaction->context->params->forward_only) {
     if (!net->keeps) net->dx0 = TrsTakeFloats(memory, &used, B * N);
     for (int l = 0; net->keeps && l + 1 < net->n_layers; l++)
       net->layer[l].g = TrsTakeMatrix(memory, &used, B, N, type);
     net->h = TrsTakeMatrix(memory, &used, B, u_columns, u_type);
-    net->dv = kind->forward ? TrsTakeMatrix(memory, &used, B, net->R, type) : net->h;
+    net->dv = kind->backward ? TrsTakeMatrix(memory, &used, B, net->R, type) : net->h;
   }
   if (kind->place) kind->place(interaction, B, memory, &used);
   return used;
@@ -136,20 +136,17 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
     PetscCall(compute->convert_matrix(stream, n, N, N, interaction->x, net->x0));
   for (int l = 0; l < net->n_layers; l++) {
     const TrsCrossLayer *layer = &net->layer[l];
-    const float *bias = interaction->context->params->param[layer->bias].value;
-    const TrsMatrix V = rows_of_v(interaction, layer);
     void *next = l + 1 < net->n_layers ? net->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(TrsLayerMultiply(
-        interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
-        (TrsMatrixProduct){.m = n, .n = net->R, .k = N, .a = layer->x, .b = V, .c = layer->v}));
-    if (net->kind->forward) PetscCall(net->kind->forward(interaction, stream, n, layer));
-    if (net->kind->vector)
-      PetscCall(compute->vector_cross_forward(stream, n, N, interaction->type, net->x0.data,
-                                              (const float *)layer->u.data, bias, layer->x.data, next));
-    else
-      PetscCall(compute->cross_forward(stream, n, N, interaction->type, net->x0.data, layer->u.data, bias,
-                                       layer->x.data, next));
+    if (!net->kind->square)
+      PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+                                 (TrsMatrixProduct){.m = n,
+                                                    .n = net->R,
+                                                    .k = N,
+                                                    .a = layer->x,
+                                                    .b = rows_of_v(interaction, layer),
+                                                    .c = layer->v}));
+    PetscCall(net->kind->forward(interaction, stream, n, layer, next));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -279,23 +276,69 @@ static PetscErrorCode declare_layer(const TrsInteraction *interaction, TrsCrossL
   const float std = (float)sqrt(2.0 / (double)(N + R));
 
   PetscFunctionBegin;
-  if (kind->forward)
+  if (kind->backward)
     PetscCall(TrsParametersAdd(params, kind->module, l, "W", N, R, TRS_INIT_NORMAL, std, &layer->U));
   PetscCall(TrsParametersAdd(params, kind->module, l, kind->V, kind->vector ? N : R, kind->vector ? 0 : N,
                              TRS_INIT_NORMAL, std, &layer->V));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* u = a b^T, where a has k columns, and the next x from it */
+static PetscErrorCode cross(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                            const TrsCrossLayer *layer, TrsMatrix a, TrsMatrix b, int64_t k, void *next)
+{
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
+  const TrsLayerContext *context = interaction->context;
+  const TrsCrossProduct product = {.product = {.trans_b = PETSC_TRUE,
+                                               .m = n,
+                                               .n = interaction->N,
+                                               .k = k,
+                                               .alpha = 1.0F,
+                                               .a = a,
+                                               .b = b,
+                                               .c = layer->u},
+                                   .x0 = net->x0.data,
+                                   .bias = context->params->param[layer->bias].value,
+                                   .x = layer->x.data,
+                                   .y = next,
+                                   .fused = context->fused};
+
+  PetscFunctionBegin;
+  PetscCall(context->compute->cross_product(stream, &product));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* u = W v */
 static PetscErrorCode forward_w(const TrsInteraction *interaction, TrsStream stream, int64_t n,
-                                const TrsCrossLayer *layer)
+                                const TrsCrossLayer *layer, void *next)
 {
   const TrsMatrix W = TrsParametersMatrix(interaction->context->params, layer->U);
 
   PetscFunctionBegin;
-  PetscCall(TrsLayerMultiply(
-      interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
-      (TrsMatrixProduct){.m = n, .n = interaction->N, .k = W.stride, .a = layer->v, .b = W, .c = layer->u}));
+  PetscCall(cross(interaction, stream, n, layer, layer->v, W, W.stride, next));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* u = V x */
+static PetscErrorCode forward_full(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                   const TrsCrossLayer *layer, void *next)
+{
+  PetscFunctionBegin;
+  PetscCall(
+      cross(interaction, stream, n, layer, layer->x, rows_of_v(interaction, layer), interaction->N, next));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* u, which is v, has one number per sample. */
+static PetscErrorCode forward_vector(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                     const TrsCrossLayer *layer, void *next)
+{
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
+
+  PetscFunctionBegin;
+  PetscCall(interaction->context->compute->vector_cross_forward(
+      stream, n, interaction->N, interaction->type, net->x0.data, (const float *)layer->u.data,
+      interaction->context->params->param[layer->bias].value, layer->x.data, next));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -321,9 +364,9 @@ static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream st
 static const TrsCrossKind trs_cross_dcn = {
     .module = "crossnet", .V = "V", PLAIN, .forward = forward_w, .backward = backward_w};
 static const TrsCrossKind trs_cross_dcn_full = {
-    .module = "crossnet_full", .V = "weight", .square = PETSC_TRUE, PLAIN};
+    .module = "crossnet_full", .V = "weight", .square = PETSC_TRUE, PLAIN, .forward = forward_full};
 static const TrsCrossKind trs_cross_dcn_vector = {
-    .module = "crossnet_vector", .V = "weight", .vector = PETSC_TRUE, PLAIN};
+    .module = "crossnet_vector", .V = "weight", .vector = PETSC_TRUE, PLAIN, .forward = forward_vector};
 
 /* Vectors may have different widths, except in dcn. */
 #define CROSS_TABLE(name, of_one_width) \

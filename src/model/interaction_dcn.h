@@ -48,7 +48,7 @@ typedef struct {
   TrsMatrix dq; /* [max_batch, K r] */
 } TrsCrossNet;
 
-/* The functions that differ between cross networks. Without `forward`, u is v. */
+/* The functions that differ between cross networks. Without `backward`, u is v. */
 struct TrsCrossKind {
   const char *module, *V; /* parts of the parameters' names */
   PetscBool square;       /* V is [N, N] */
@@ -66,13 +66,16 @@ struct TrsCrossKind {
   /* With TrsTakeFloats(), reserve memory for the kind's own arrays for B samples. Optional. */
   void (*place)(const TrsInteraction *interaction, int64_t B, float *memory, int64_t *used);
 
-  /* Compute a layer's u from x and v. It may overwrite v. Optional. */
+  /*
+    Compute a layer's u from x and v, and then `next`, which is x_{l+1}. It may overwrite v. If V is
+    a square, v was not computed.
+  */
   PetscErrorCode (*forward)(const TrsInteraction *interaction, TrsStream stream, int64_t n,
-                            const TrsCrossLayer *layer);
+                            const TrsCrossLayer *layer, void *next);
 
   /*
     Compute dv and the gradients of the kind's own parameters from h. Also add x's gradient, except
-    its part through V, to the array that backward_gates() names. Required with `forward`.
+    its part through V, to the array that backward_gates() names. Optional.
   */
   PetscErrorCode (*backward)(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                              const TrsCrossLayer *layer);

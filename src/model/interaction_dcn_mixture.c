@@ -118,8 +118,8 @@ static PetscErrorCode compute_experts(const TrsInteraction *interaction, TrsStre
   Activate v, and compute q and the experts' outputs from it. Then u is the sum of these outputs,
   weighted by the gates.
 */
-static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n,
-                              const TrsCrossLayer *layer)
+static PetscErrorCode mix(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                          const TrsCrossLayer *layer)
 {
   const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
   const TrsComputeOps *compute = interaction->context->compute;
@@ -148,6 +148,20 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
                                           .b = TrsParametersMatrix(interaction->context->params, net->gate),
                                           .c = TrsFloats(layer->gate, K)}));
   PetscCall(compute->mix_forward(stream, &mixture, layer->u.data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                              const TrsCrossLayer *layer, void *next)
+{
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
+  const TrsLayerContext *context = interaction->context;
+
+  PetscFunctionBegin;
+  PetscCall(mix(interaction, stream, n, layer));
+  PetscCall(context->compute->cross_forward(stream, n, interaction->N, interaction->type, net->x0.data,
+                                            layer->u.data, context->params->param[layer->bias].value,
+                                            layer->x.data, next));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
