@@ -4,7 +4,9 @@
   these functions. Lane l belongs to row or column l / 4 of a matrix and to its pair of columns or
   rows l % 4.
 
-  Source: PTX ISA, mma.m16n8k16 and ldmatrix
+  Copies from global to shared memory may be under way while a warp multiplies.
+
+  Source: PTX ISA, mma.m16n8k16, ldmatrix and cp.async
 */
 #pragma once
 
@@ -59,5 +61,57 @@ static __device__ __forceinline__ void load_transposed(const Bf16 *from, int pit
     const Bf16 *const pair = from + (8 * w + 2 * (lane % 4)) * pitch + lane / 4;
     word[w] = static_cast<unsigned>(pair[0].bits) | static_cast<unsigned>(pair[pitch].bits) << 16;
   }
+#endif
+}
+
+/*
+  Load four tiles of 8 x 8 from shared memory. Lane l has the address of row l % 8 of tile l / 8,
+  aligned to 16 bytes. Word w of a lane has the numbers 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 in
+  tile w.
+*/
+static __device__ __forceinline__ void load_tiles(const Bf16 *row, unsigned word[4])
+{
+#if defined(__CUDACC__)
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+               : "memory");
+#else
+  cuda_on_cpu::load_tiles(row, word);
+#endif
+}
+
+/*
+  Start to copy 16 bytes from global to shared memory; both addresses must be aligned to 16 bytes.
+  A thread's copies since its last end_copies() form a group. wait_for_copies() waits for all of
+  this thread's groups except the last N. Only a barrier after it lets other threads read them.
+*/
+static __device__ __forceinline__ void start_copy(Bf16 *to, const Bf16 *from)
+{
+#if defined(__CUDACC__)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from))
+               : "memory");
+#else
+  cuda_on_cpu::start_copy(to, from);
+#endif
+}
+
+static __device__ __forceinline__ void end_copies()
+{
+#if defined(__CUDACC__)
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#else
+  cuda_on_cpu::end_copies();
+#endif
+}
+
+template <int N> static __device__ __forceinline__ void wait_for_copies()
+{
+#if defined(__CUDACC__)
+  asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
+#else
+  cuda_on_cpu::wait_for_copies(N);
 #endif
 }

@@ -30,6 +30,9 @@ struct fiber {
   warp_call call = SYNC;
   uint64_t value = 0, seen[32] = {};
   uint3 thread = {};
+  // copies that wait_for_copies() will make, with their groups, and the group of the next copy
+  std::vector<std::pair<int, copy>> copies;
+  int group = 0;
 };
 
 std::vector<fiber> fibers;
@@ -48,12 +51,17 @@ void leave(state why)
   if (!_setjmp(f.jump)) _longjmp(scheduler, 1);
 }
 
+[[noreturn]] void kernel_fails(const char *why);
+
 // The body of a fiber, which runs one block after another. ucontext creates a fiber once; _setjmp
 // and _longjmp switch between fibers without a system call.
 void serve()
 {
   for (;;) {
     body(body_call);
+    fibers[static_cast<size_t>(current)].group = 0;
+    if (!fibers[static_cast<size_t>(current)].copies.empty())
+      kernel_fails("a thread ends without waiting for its copies");
     leave(DONE);
   }
 }
@@ -179,6 +187,30 @@ const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call)
   f.call = call;
   leave(IN_WARP);
   return fibers[static_cast<size_t>(current)].seen;
+}
+
+bool copy_later(copy c)
+{
+  fiber &f = fibers[static_cast<size_t>(current)];
+
+  if (random() % 2) return false;
+  f.copies.emplace_back(f.group, c);
+  return true;
+}
+
+bool take_copy(int n_groups, copy *c)
+{
+  fiber &f = fibers[static_cast<size_t>(current)];
+
+  if (f.copies.empty() || f.copies.front().first >= f.group - n_groups) return false;
+  *c = f.copies.front().second;
+  f.copies.erase(f.copies.begin());
+  return true;
+}
+
+void end_copies()
+{
+  fibers[static_cast<size_t>(current)].group++;
 }
 
 void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thread)(const void *),

@@ -244,6 +244,49 @@ CU_UNSEEN static inline void multiply_tile_bf16(const unsigned a[4], const unsig
       c[e] += of_bf16(of_a[e / 2][4 * row + pair], at) * of_bf16(of_b[4 * (column + e % 2) + pair], at);
     }
 }
+
+// The rows' addresses of all lanes. The races of the reads themselves are detected.
+CU_UNSEEN static inline void meet_rows(const void *row, uint64_t rows[32])
+{
+  memcpy(rows, meet_warp(~0u, reinterpret_cast<uintptr_t>(row), TENSOR), 32 * sizeof(*rows));
+}
+
+static inline void load_tiles(const void *row, unsigned word[4])
+{
+  uint64_t rows[32];
+
+  meet_rows(row, rows);
+  for (int w = 0; w < 4; w++)
+    word[w] = reinterpret_cast<const unsigned *>(rows[8 * w + lane() / 4])[lane() % 4];
+}
+
+// A GPU copies at any time between the start and the wait. So each copy is made at one of these.
+struct copy {
+  void *to;
+  const void *from;
+};
+bool copy_later(copy c);               // keep the copy for the wait, or return false
+bool take_copy(int n_groups, copy *c); // a kept copy, of a group before the last n_groups
+void end_copies();
+
+static inline void copy_now(copy c)
+{
+  *static_cast<uint4 *>(c.to) = *static_cast<const uint4 *>(c.from);
+}
+
+static inline void start_copy(void *to, const void *from)
+{
+  const copy c = {to, from};
+
+  if (!copy_later(c)) copy_now(c);
+}
+
+static inline void wait_for_copies(int n_groups)
+{
+  copy c;
+
+  while (take_copy(n_groups, &c)) copy_now(c);
+}
 } // namespace cuda_on_cpu
 
 template <class T> CU_UNSEEN unsigned __match_any_sync(unsigned mask, T value)
