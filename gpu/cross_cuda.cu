@@ -6,9 +6,11 @@
 */
 #include "gpu/column_sums_cuda.h"
 #include "gpu/compute_cuda.h"
+#include "gpu/cross_tensor_cuda.h"
 #include "gpu/device/device_cuda.h"
 #include "gpu/elements_cuda.h"
 #include "gpu/gemm/gemm_cuda.h"
+#include "gpu/gemm/ways_cuda.h"
 
 /* --- the backward's sums --- */
 
@@ -244,13 +246,55 @@ PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossProductCuda(TrsStream stream, const TrsCrossProduct *l)
+static PetscErrorCode run_apart(TrsStream stream, const void *layer)
 {
+  const TrsCrossProduct *l = static_cast<const TrsCrossProduct *>(layer);
   const TrsMatrixProduct *p = &l->product;
 
   PetscFunctionBegin;
   PetscCall(TrsMultiplyCuda(stream, p));
   PetscCall(TrsCrossForwardCuda(stream, p->m, p->n, p->c.type, l->x0, p->c.data, l->bias, l->x, l->y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_fused(TrsStream stream, const void *layer)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCrossTensorForward(stream, static_cast<const TrsCrossProduct *>(layer)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  True if one kernel is expected to be faster (README.md, "Cross networks in bf16"). Before sm_90,
+  the library uses the same instructions as our kernel. On newer GPUs its instructions are faster.
+  With a long inner dimension, the library's better product saves more than the pass costs. With
+  few tiles, a part of the GPU has no work.
+*/
+static PetscErrorCode fused_is_faster(const TrsCrossProduct *l, bool *faster)
+{
+  enum { OLDER = 9, MOST_K = 1024 };
+  int gpu, major, multiprocessors;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  TrsCallCUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu));
+  TrsCallCUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, gpu));
+  *faster = major < OLDER && l->product.k <= MOST_K && TrsCrossTensorTiles(l) >= multiprocessors;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCrossProductCuda(TrsStream stream, const TrsCrossProduct *l)
+{
+  const TrsMatrixProduct *p = &l->product;
+  TrsWays ways = {"cross layer", p->m, p->n, p->k, false, run_apart, run_fused, l};
+
+  PetscFunctionBegin;
+  if (l->fused && TrsCrossTakesTensorCores(l)) {
+    PetscCall(fused_is_faster(l, &ways.fused));
+    PetscCall(TrsWaysRun(stream, &ways));
+  } else {
+    PetscCall(run_apart(stream, l));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

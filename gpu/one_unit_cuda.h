@@ -54,14 +54,7 @@ PetscErrorCode TrsUnitBackwardCuda(TrsStream stream, const TrsLinear *l, const T
 /* Load eight aligned numbers with one access. */
 static __device__ __forceinline__ void load_eight(const Bf16 *from, float *x)
 {
-  const uint4 v = *reinterpret_cast<const uint4 *>(from);
-  const unsigned word[4] = {v.x, v.y, v.z, v.w};
-
-#pragma unroll
-  for (int j = 0; j < 4; j++) {
-    x[2 * j] = TrsBitsFloat(word[j] << 16);
-    x[2 * j + 1] = TrsBitsFloat(word[j] & 0xffff0000u);
-  }
+  widen_eight(*reinterpret_cast<const uint4 *>(from), x);
 }
 
 /*

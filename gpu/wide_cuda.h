@@ -225,6 +225,18 @@ template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const
   }
 }
 
+/* Eight numbers of bf16, which were loaded with one access, as floats. */
+static __device__ __forceinline__ void widen_eight(uint4 from, float *x)
+{
+  const unsigned word[4] = {from.x, from.y, from.z, from.w};
+
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    x[2 * j] = TrsBitsFloat(word[j] << 16);
+    x[2 * j + 1] = TrsBitsFloat(word[j] & 0xffff0000u);
+  }
+}
+
 static __device__ __forceinline__ uint2 narrow_four(const float *x)
 {
   unsigned word[2];

@@ -15,8 +15,7 @@ enum {
   TRS_GEMM_CHOICES = 256,
   TRS_GEMM_ALGORITHMS = 8, /* largest number of algorithms that are timed */
   TRS_GEMM_ROUNDS = 4,     /* timing rounds; the first round loads kernels and does not count */
-  TRS_GEMM_REPEATS = 4,    /* products between two events */
-  TRS_GEMM_TEXT = 8192
+  TRS_GEMM_REPEATS = 4     /* products between two events */
 };
 
 /*

@@ -6,9 +6,11 @@
 #include "gpu/compute_cuda.h"
 #include "gpu/device/device_cuda.h"
 #include "gpu/gemm/gemm_choice_cuda.h"
+#include "gpu/gemm/ways_cuda.h"
 #include "gpu/wide_cuda.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static struct {
   bool asked;              /* the field blas is set */
@@ -27,6 +29,7 @@ PetscErrorCode TrsDensePrecisionCuda(TrsDensePrecision precision)
 {
   PetscFunctionBegin;
   PetscCall(TrsGemmChoicesForget(state.blas));
+  TrsWaysForget(rules.most_algorithms > 1);
   state.asked = false; /* read the environment again, because it may have changed */
   PetscCheck(precision == TRS_PRECISION_FP32 || library(), PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-dense_precision: tf32 and bf16 need cuBLASLt: %s", TrsCublasLtMissing());
@@ -50,6 +53,7 @@ PetscErrorCode TrsProductAlgorithmsCuda(int most)
   PetscFunctionBegin;
   PetscCall(TrsGemmChoicesForget(state.blas));
   rules.most_algorithms = most;
+  TrsWaysForget(most > 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -71,7 +75,12 @@ PetscErrorCode TrsProductTableCuda(TrsProductTable *table, const char **missing)
 
 const char *TrsProductChoicesCuda(void)
 {
-  return TrsGemmChoicesText();
+  static char text[TRS_GEMM_TEXT];
+
+  text[0] = '\0';
+  strncat(text, TrsGemmChoicesText(), sizeof(text) - 1);
+  TrsWaysText(text, sizeof(text));
+  return text;
 }
 
 PetscErrorCode TrsProductTimesCuda(TrsStream stream,
@@ -89,7 +98,7 @@ const char *TrsProductLibraryCuda(void)
   static char text[512];
   const TrsCublasLt *blas = library();
   const size_t version = blas ? blas->GetVersion() : 0;
-  char own[64] = "", apart[64] = "", listed[64] = "";
+  char own[64] = "", apart[64] = "", listed[64] = "", fused[64] = "";
 
   if (TrsGemmChoicesOwn() > 0)
     snprintf(own, sizeof(own), ", own kernel for %d shapes that it has none for", TrsGemmChoicesOwn());
@@ -98,9 +107,11 @@ const char *TrsProductLibraryCuda(void)
   if (TrsGemmChoicesListed() > 0)
     snprintf(listed, sizeof(listed), ", algorithms of -dense_product_table for %d shapes",
              TrsGemmChoicesListed());
+  if (TrsWaysFused() > 0)
+    snprintf(fused, sizeof(fused), ", own kernel for cross layers of %d shapes", TrsWaysFused());
   if (blas)
-    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu%s%s%s%s", version / 10000, version / 100 % 100,
-             version % 100, rounded[rules.precision], own, apart, listed);
+    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu%s%s%s%s%s", version / 10000, version / 100 % 100,
+             version % 100, rounded[rules.precision], own, apart, listed, fused);
   else
     snprintf(text, sizeof(text), "own kernel for matrix products, slower than cuBLASLt: %s",
              TrsCublasLtMissing());

@@ -83,7 +83,7 @@ case $what in
     done
     ;;
   case)
-    run_cases cuda_kernel_times cuda_model_gpus gpu_choice gpu_memory gpu_batch_memory cuda_as_cpu cuda_bad_ids cuda_not_finite cuda_growing_batches id_maps zch_plans zch_caches dynamic_plans dynamic_caches follow_resume follow_kinds reader_threads repeat_batches cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_product_table cuda_graphs cuda_steady_step_graphs cuda_bf16 cuda_bf16_layers cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas replicas_caches replicas_positions sequence_index_dedup cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_sorts cuda_trace sequence_max
+    run_cases cuda_kernel_times cuda_model_gpus gpu_choice gpu_memory gpu_batch_memory cuda_as_cpu cuda_bad_ids cuda_not_finite cuda_growing_batches id_maps zch_plans zch_caches dynamic_plans dynamic_caches follow_resume follow_kinds reader_threads repeat_batches cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_product_table cuda_cross_product cuda_graphs cuda_steady_step_graphs cuda_bf16 cuda_bf16_layers cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas replicas_caches replicas_positions sequence_index_dedup cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_sorts cuda_trace sequence_max
     if [ "$long" ]; then run_cases position_weights; fi
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;

@@ -16,9 +16,9 @@ import numpy as np
 
 import model_gpus
 from law_cuda import CACHES, MIXED_DIM8, NCCL, count, make_equal_bags, make_even_bags, options_of
-from law_plans import MODEL, TABLES, make, train
+from law_plans import FEATURES, MODEL, TABLES, make, train
 from law_trace import kernels_of
-from trsrun import check, check_same_tensors, losses, run, same_bits, thin, write_dataset
+from trsrun import check, check_close_losses, check_same_tensors, losses, run, same_bits, thin, write_dataset
 
 
 def test_cuda_product_table(binary, folder):
@@ -171,6 +171,49 @@ def step_counts(binary, folder, batch, more):
         counts.append([count(text, what)[0] for what in ("launches", "products", "copies", "bytes copied", "bytes of products", "odd ones")])
     launches, products, copies, copied, moved, odd = ((long - short) / 2 for short, long in zip(*counts))
     return {"launches": launches, "products": products, "copies": copies, "bytes": copied + moved, "odd": odd}
+
+
+def test_cuda_cross_product(binary, folder):
+    """On a GPU before sm_90, in bf16, one kernel makes a cross layer's last product and its
+    element-wise part: the library makes one product less for each layer, and the number of launches
+    stays. fp32, -reproducible, and sizes that the kernel does not take are computed as on newer
+    GPUs. Graphs have the same bits. If products are timed, the faster way is used."""
+    make(folder)
+    batch, rank, D, n = 12, 32, 32, 3
+    N = D * (1 + len(FEATURES))  # two tiles, as many as the stand-in has multiprocessors
+    model = f"-tables_embedding_dim {D} -dense_arch 16,{D} -interaction dcn -dcn_num_layers {n} -dcn_low_rank_dim {rank} {NCCL}"
+    shared = f"-data_train train.h5 -batch_size {batch} -over_arch 16,1 {model} -tables_sharding_types table_wise"
+    older, newer = {"CUDA_ON_CPU_MAJOR": "8"}, {"CUDA_ON_CPU_MAJOR": "9"}
+
+    def step(more, environment):
+        counts = []
+        for steps in (4, 6):
+            text = run(binary, 1, f"{shared} {more} -steps {steps}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1", **environment}).text
+            counts.append([count(text, what)[0] for what in ("launches", "products", "bytes of products")])
+        return [(long - short) / 2 for short, long in zip(*counts)]
+
+    before, now = (step("-dense_precision bf16", environment) for environment in (newer, older))
+    saved = n * 2 * (batch * rank + N * rank + batch * N)
+    check(now == [before[0], before[1] - n, before[2] - saved], f"launches, products and their bytes in a step: {before}, on an older GPU {now}")
+    every = ("", "-dense_precision bf16 -reproducible", "-dense_precision bf16 -dcn_low_rank_dim 20")
+    for more in thin(every, every[1:2]):
+        check(step(more, newer) == step(more, older), f"{more}: an older GPU differs")
+    words = f"{model} -epochs 2 -dense_precision bf16"
+    wanted, _ = train(binary, folder, "newer", 1, words, limit_s=240, environment=newer)
+    found, state = train(binary, folder, "older", 1, words, limit_s=240, environment=older)
+    check_close_losses(found, wanted, 2e-3, "an older GPU")
+    graphs, other = train(binary, folder, "graphs", 1, f"{words} -dense_graphs", limit_s=240, environment=older)
+    check(same_bits(graphs, found), f"-dense_graphs: losses {list(graphs)}, without {list(found)}")
+    check_same_tensors(other, state, "-dense_graphs")
+    # no algorithm has number 9, so all products of the library are slow; number 0 takes a CPU's time,
+    # which is less than that of the kernel's fibers
+    for fastest, way, environment in ((9, "one kernel", newer), (0, "two kernels", older)):
+        timed, _ = train(binary, folder, f"timed{fastest}", 1, f"{words} -dense_product_algorithms 2", limit_s=240,
+                         environment={"CUBLASLT_ON_CPU_FASTEST": str(fastest), **environment})
+        check_close_losses(timed, wanted, 2e-3, way)
+        with h5py.File(os.path.join(folder, f"timed{fastest}.h5")) as h:
+            lines = [line for line in h.attrs["products"].splitlines() if line.startswith("cross layer of ")]
+        check(lines and all(f": {way}, " in line for line in lines), f"{way}: {lines}")
 
 
 def test_cuda_kernel_times(binary, folder):

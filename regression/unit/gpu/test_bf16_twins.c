@@ -689,6 +689,105 @@ static void test_interactions_of_bf16(void **state)
   }
 }
 
+/* Read n numbers of bf16 from the device. */
+static uint16_t *bits_on_device(const void *on, int64_t n)
+{
+  uint16_t *bits = calloc((size_t)n, sizeof(*bits));
+
+  assert_petsc_ok(device->copy(bits, on, 2 * n, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  return bits;
+}
+
+/*
+  Check a cross layer's product and element-wise part in one call. u is close to the CPU's: its
+  products are exact, sums are in another order, and u is rounded by 2^-9. y has the bits of
+  cross_forward for the u that was written. No row before or after u and y is written.
+*/
+static void check_cross_product(int64_t B, int64_t n, int64_t k, int64_t more, PetscBool fused)
+{
+  enum { A, W, X0, X, BIAS, U, Y, WANTED, ARRAYS };
+  const int64_t size[] = {B * (k + more), n * (k + more), B * n, B * n, n, (B + 2) * n, (B + 2) * n, B * n};
+  TrsCrossProduct layer = {.fused = fused};
+  float *host[ARRAYS];
+  void *on[ARRAYS];
+  uint16_t *wanted, *y, *u;
+
+  for (int i = 0; i < ARRAYS; i++)
+    host[i] = held_numbers((uint64_t)i, size[i], (PetscBool)(i != BIAS), &on[i]);
+  layer.product = (TrsMatrixProduct){.trans_b = PETSC_TRUE,
+                                     .m = B,
+                                     .n = n,
+                                     .k = k,
+                                     .alpha = 1.0F,
+                                     .a = TrsFloats(host[A], k + more),
+                                     .b = TrsFloats(host[W], k + more),
+                                     .c = TrsFloats(host[U] + n, n)};
+  layer.x0 = host[X0];
+  layer.x = host[X];
+  layer.bias = host[BIAS];
+  layer.y = host[Y] + n;
+  assert_petsc_ok(cpu->cross_product(NULL, &layer));
+  layer.product.a = (TrsMatrix){TRS_BF16, k + more, on[A]};
+  layer.product.b = (TrsMatrix){TRS_BF16, k + more, on[W]};
+  layer.product.c = (TrsMatrix){TRS_BF16, n, (uint16_t *)on[U] + n};
+  layer.x0 = on[X0];
+  layer.x = on[X];
+  layer.bias = on[BIAS];
+  layer.y = (uint16_t *)on[Y] + n;
+  assert_petsc_ok(cuda->cross_product(NULL, &layer));
+  assert_near_on_device(on[U], TRS_BF16, host[U], size[U], 0x1p-8);
+  assert_petsc_ok(
+      cuda->cross_forward(NULL, B, n, TRS_BF16, on[X0], layer.product.c.data, on[BIAS], on[X], on[WANTED]));
+  wanted = bits_on_device(on[WANTED], B * n);
+  u = bits_on_device(on[U], size[U]);
+  y = bits_on_device(on[Y], size[Y]);
+  assert_memory_equal(y + n, wanted, (size_t)(2 * B * n));
+  for (int64_t i = 0; i < n; i++) { /* the rows around the results have their old numbers */
+    const int64_t behind = (B + 1) * n + i;
+
+    assert_int_equal(u[i], TrsFloatToBf16(host[U][i]));
+    assert_int_equal(u[behind], TrsFloatToBf16(host[U][behind]));
+    assert_int_equal(y[i], TrsFloatToBf16(host[Y][i]));
+    assert_int_equal(y[behind], TrsFloatToBf16(host[Y][behind]));
+  }
+  free(wanted);
+  free(u);
+  free(y);
+  for (int i = 0; i < ARRAYS; i++) {
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+}
+
+/*
+  Sizes of one tile, of many tiles with incomplete last ones, with fewer parts than are in flight,
+  and with rows that have more numbers than the product uses.
+*/
+static void test_cross_product(void **state)
+{
+  static const int64_t sizes[][4] = {
+      {128, 128, 32, 0}, {130, 136, 64, 0}, {9, 8, 160, 8}, {300, 264, 96, 0}, {128, 384, 128, 16}};
+
+  (void)state;
+  if (!cuda) skip();
+  for (int way = 0; way < 3; way++) {
+    setenv("TRSHARD_WAYS", way ? "fused" : "apart", 1);
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+    for (int i = 0; i < 5; i++) {
+      check_cross_product(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], (PetscBool)(way < 2));
+      assert_int_equal(strstr(cuda->product_library(), "own kernel for cross layers") != NULL, way == 1);
+    }
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  check_cross_product(20, 16, 20, 0, PETSC_TRUE); /* the kernel does not take this k */
+  check_cross_product(20, 12, 32, 0, PETSC_TRUE); /* and not this n */
+  check_cross_product(20, 16, 32, 4, PETSC_TRUE); /* and not these rows */
+  assert_null(strstr(cuda->product_library(), "own kernel for cross layers"));
+  unsetenv("TRSHARD_WAYS");
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+}
+
 static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols, int64_t filled,
                              int64_t stride)
 {
@@ -893,6 +992,7 @@ static void test_conversions(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_linear_of_bf16),
               cmocka_unit_test(test_fused), cmocka_unit_test(test_no_samples),
               cmocka_unit_test(test_dot_of_bf16), cmocka_unit_test(test_cross_to_bf16),
-              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_unit),
-              cmocka_unit_test(test_interactions_of_bf16), cmocka_unit_test(test_more_of_bf16),
-              cmocka_unit_test(test_matrices), cmocka_unit_test(test_conversions))
+              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_cross_product),
+              cmocka_unit_test(test_unit), cmocka_unit_test(test_interactions_of_bf16),
+              cmocka_unit_test(test_more_of_bf16), cmocka_unit_test(test_matrices),
+              cmocka_unit_test(test_conversions))

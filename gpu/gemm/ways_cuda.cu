@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/device/device_cuda.h"
+#include "gpu/gemm/ways_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  TRS_WAYS_CHOICES = 64,
+  TRS_WAYS_ROUNDS = 4, /* timing rounds; the first round loads kernels and does not count */
+  TRS_WAYS_REPEATS = 4 /* calls between two events */
+};
+
+/* The ways' index in arrays. */
+enum { APART, FUSED, N_WAYS };
+
+struct Choice {
+  const char *what;
+  int64_t m, n, k;
+  int gpu;
+  int n_met; /* number of times that the sizes occurred, counted up to 2 */
+  int way;
+  bool timed;
+  float ms[N_WAYS];
+};
+
+static struct {
+  bool timed;
+  int way; /* that the environment names, or N_WAYS */
+  int n;
+  Choice choice[TRS_WAYS_CHOICES];
+} state = {false, N_WAYS, 0, {}};
+
+void TrsWaysForget(bool timed)
+{
+  const char *way = getenv("TRSHARD_WAYS");
+
+  state.way = !way ? N_WAYS : strcmp(way, "fused") == 0 ? FUSED : strcmp(way, "apart") == 0 ? APART : N_WAYS;
+  state.n = 0;
+  state.timed = timed && state.way == N_WAYS;
+}
+
+int TrsWaysFused()
+{
+  int n = 0;
+
+  for (int i = 0; i < state.n; i++) n += state.choice[i].way == FUSED;
+  return n;
+}
+
+void TrsWaysText(char *text, size_t size)
+{
+  size_t used = strlen(text);
+
+  for (int i = 0; i < state.n; i++) {
+    const Choice &c = state.choice[i];
+    char line[256];
+    int length;
+
+    if (!c.timed) continue;
+    length = snprintf(line, sizeof(line), "%s of %lld x %lld x %lld: %s, one kernel %.4g us, two %.4g us\n",
+                      c.what, static_cast<long long>(c.m), static_cast<long long>(c.n),
+                      static_cast<long long>(c.k), c.way == FUSED ? "one kernel" : "two kernels",
+                      1e3 * static_cast<double>(c.ms[FUSED]), 1e3 * static_cast<double>(c.ms[APART]));
+    if (length < 0 || used + static_cast<size_t>(length) >= size) break;
+    memcpy(text + used, line, static_cast<size_t>(length) + 1);
+    used += static_cast<size_t>(length);
+  }
+}
+
+static PetscErrorCode run(TrsStream stream, const TrsWays *ways, int way)
+{
+  PetscFunctionBegin;
+  PetscCall((way == FUSED ? ways->run_fused : ways->run_apart)(stream, ways->layer));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Time both ways. Each call writes the same result, so the real one may do it once more. The host
+  waits after each round, because the library may time its own algorithms in the first one.
+*/
+static PetscErrorCode time_ways(TrsStream stream, const TrsWays *ways, float ms[N_WAYS])
+{
+  const cudaStream_t s = TrsCudaStream(stream);
+  cudaEvent_t event[N_WAYS + 1];
+
+  PetscFunctionBegin;
+  for (auto &e : event) TrsCallCUDA(cudaEventCreateWithFlags(&e, cudaEventDefault));
+  for (int round = 0; round < TRS_WAYS_ROUNDS; round++) {
+    TrsCallCUDA(cudaEventRecord(event[0], s));
+    for (int way = 0; way < N_WAYS; way++) {
+      for (int i = 0; i < TRS_WAYS_REPEATS; i++) PetscCall(run(stream, ways, way));
+      TrsCallCUDA(cudaEventRecord(event[way + 1], s));
+    }
+    PetscCall(TrsCudaEventWait(event[N_WAYS]));
+    for (int way = 0; way < N_WAYS && round > 0; way++) {
+      float took;
+
+      TrsCallCUDA(cudaEventElapsedTime(&took, event[way], event[way + 1]));
+      took /= static_cast<float>(TRS_WAYS_REPEATS);
+      if (round == 1 || took < ms[way]) ms[way] = took;
+    }
+  }
+  for (auto &e : event) TrsCallCUDA(cudaEventDestroy(e));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static Choice *choice_for(const TrsWays *ways, int gpu)
+{
+  Choice *choice;
+
+  for (int i = 0; i < state.n; i++) {
+    choice = &state.choice[i];
+    if (choice->m == ways->m && choice->n == ways->n && choice->k == ways->k && choice->gpu == gpu &&
+        strcmp(choice->what, ways->what) == 0)
+      return choice;
+  }
+  if (state.n == TRS_WAYS_CHOICES) state.n = 0;
+  choice = &state.choice[state.n++];
+  *choice = {ways->what, ways->m, ways->n, ways->k, gpu, 0, ways->fused ? FUSED : APART, false, {}};
+  if (state.way != N_WAYS) choice->way = state.way;
+  return choice;
+}
+
+PetscErrorCode TrsWaysRun(TrsStream stream, const TrsWays *ways)
+{
+  PetscBool capturing = PETSC_FALSE;
+  Choice *choice;
+  int gpu, rule;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  choice = choice_for(ways, gpu);
+  if (state.timed && choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &capturing));
+  if (state.timed && choice->n_met < 2 && !capturing && ++choice->n_met == 2) {
+    PetscCall(time_ways(stream, ways, choice->ms));
+    rule = choice->way;
+    if (choice->ms[N_WAYS - 1 - rule] < 0.97f * choice->ms[rule]) choice->way = N_WAYS - 1 - rule;
+    choice->timed = true;
+  }
+  PetscCall(run(stream, ways, choice->way));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

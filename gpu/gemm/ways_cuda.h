@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The choice between two ways to compute a product and what follows it: a product of the library and
+  then a kernel of ours, or one kernel of ours for both. Without measurements the caller's rule
+  decides. If products are timed (-dense_product_algorithms), both ways are timed when the sizes
+  occur for the second time. A way replaces the rule's one only if it takes at most 0.97 of its
+  time. Choices belong to the process. Only the main thread may call these functions. Internal to
+  gpu/.
+*/
+#pragma once
+
+#include "gpu/cuda_language.h"
+
+struct TrsWays {
+  const char *what; /* a name for messages, in static memory */
+  int64_t m, n, k;  /* sizes of the product */
+  bool fused;       /* the rule's way */
+  /* Compute the result, which must not overwrite what is read. Each call gets `layer`. */
+  PetscErrorCode (*run_apart)(TrsStream stream, const void *layer);
+  PetscErrorCode (*run_fused)(TrsStream stream, const void *layer);
+  const void *layer;
+};
+
+/* Compute the result in the way that is chosen for its sizes and for the current GPU. */
+PetscErrorCode TrsWaysRun(TrsStream stream, const TrsWays *ways);
+
+/*
+  Forget all choices, and time both ways from now on if `timed` is set. If the environment now has
+  TRSHARD_WAYS=fused or TRSHARD_WAYS=apart, which tests set, this way is used and nothing is timed.
+*/
+void TrsWaysForget(bool timed);
+
+/* Number of choices of one kernel for both. */
+int TrsWaysFused();
+
+/* Append a line for each choice that was made by time to `text` of `size` bytes. */
+void TrsWaysText(char *text, size_t size);
