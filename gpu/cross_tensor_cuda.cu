@@ -21,7 +21,7 @@ enum {
   TRS_CROSS_PART = 2 * TRS_CROSS_TILE * TRS_CROSS_DEPTH, /* numbers of a part, of a and b */
   /* distance of two rows of u in shared memory, so that eight rows are in different banks */
   TRS_CROSS_PITCH = TRS_CROSS_TILE + 8,
-  TRS_CROSS_FLIGHT = 4,                 /* rows whose x0 and x a thread loads before the first store */
+  TRS_CROSS_FLIGHT = 4,                 /* rows that a thread loads before it stores the first */
   TRS_CROSS_LANES = TRS_CROSS_TILE / 8, /* threads that move a row, 16 bytes each */
   TRS_CROSS_ROWS = TRS_CROSS_THREADS / TRS_CROSS_LANES
 };
