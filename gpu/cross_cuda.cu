@@ -264,37 +264,16 @@ static PetscErrorCode run_fused(TrsStream stream, const void *layer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  True if one kernel is expected to be faster (README.md, "Cross networks in bf16"). Before sm_90,
-  the library uses the same instructions as our kernel. On newer GPUs its instructions are faster.
-  With a long inner dimension, the library's better product saves more than the pass costs. With
-  few tiles, a part of the GPU has no work.
-*/
-static PetscErrorCode fused_is_faster(const TrsCrossProduct *l, bool *faster)
-{
-  enum { OLDER = 9, MOST_K = 1024 };
-  int gpu, major, multiprocessors;
-
-  PetscFunctionBegin;
-  TrsCallCUDA(cudaGetDevice(&gpu));
-  TrsCallCUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu));
-  TrsCallCUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, gpu));
-  *faster = major < OLDER && l->product.k <= MOST_K && TrsCrossTensorTiles(l) >= multiprocessors;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsCrossProductCuda(TrsStream stream, const TrsCrossProduct *l)
 {
   const TrsMatrixProduct *p = &l->product;
-  TrsWays ways = {"cross layer", p->m, p->n, p->k, false, run_apart, run_fused, l};
+  const TrsWays ways = {"cross layer", p->m, p->n, p->k, run_apart, run_fused, l};
 
   PetscFunctionBegin;
-  if (l->fused && TrsCrossTakesTensorCores(l)) {
-    PetscCall(fused_is_faster(l, &ways.fused));
+  if (l->fused && TrsCrossTakesTensorCores(l))
     PetscCall(TrsWaysRun(stream, &ways));
-  } else {
+  else
     PetscCall(run_apart(stream, l));
-  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

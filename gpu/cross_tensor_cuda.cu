@@ -214,13 +214,6 @@ bool TrsCrossTakesTensorCores(const TrsCrossProduct *l)
          is_aligned({p->a.data, p->b.data, p->c.data, l->x0, l->x, l->bias, l->y});
 }
 
-int64_t TrsCrossTensorTiles(const TrsCrossProduct *l)
-{
-  const int64_t tile = TRS_CROSS_TILE;
-
-  return ((l->product.m + tile - 1) / tile) * ((l->product.n + tile - 1) / tile);
-}
-
 PetscErrorCode TrsCrossTensorForward(TrsStream stream, const TrsCrossProduct *l)
 {
   const TrsMatrixProduct *p = &l->product;

@@ -7,8 +7,5 @@
 /* True if the kernel can compute the layer: types, sizes and alignments. */
 bool TrsCrossTakesTensorCores(const TrsCrossProduct *layer);
 
-/* Number of thread blocks for the layer. */
-int64_t TrsCrossTensorTiles(const TrsCrossProduct *layer);
-
 /* Compute the layer. TrsCrossTakesTensorCores() must be true. */
 PetscErrorCode TrsCrossTensorForward(TrsStream stream, const TrsCrossProduct *layer);

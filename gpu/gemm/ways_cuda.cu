@@ -118,8 +118,7 @@ static Choice *choice_for(const TrsWays *ways, int gpu)
   }
   if (state.n == TRS_WAYS_CHOICES) state.n = 0;
   choice = &state.choice[state.n++];
-  *choice = {ways->what, ways->m, ways->n, ways->k, gpu, 0, ways->fused ? FUSED : APART, false, {}};
-  if (state.way != N_WAYS) choice->way = state.way;
+  *choice = {ways->what, ways->m, ways->n, ways->k, gpu, 0, state.way == FUSED ? FUSED : APART, false, {}};
   return choice;
 }
 
@@ -127,7 +126,7 @@ PetscErrorCode TrsWaysRun(TrsStream stream, const TrsWays *ways)
 {
   PetscBool capturing = PETSC_FALSE;
   Choice *choice;
-  int gpu, rule;
+  int gpu;
 
   PetscFunctionBegin;
   TrsCallCUDA(cudaGetDevice(&gpu));
@@ -135,8 +134,7 @@ PetscErrorCode TrsWaysRun(TrsStream stream, const TrsWays *ways)
   if (state.timed && choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &capturing));
   if (state.timed && choice->n_met < 2 && !capturing && ++choice->n_met == 2) {
     PetscCall(time_ways(stream, ways, choice->ms));
-    rule = choice->way;
-    if (choice->ms[N_WAYS - 1 - rule] < 0.97f * choice->ms[rule]) choice->way = N_WAYS - 1 - rule;
+    if (choice->ms[FUSED] < 0.97f * choice->ms[APART]) choice->way = FUSED;
     choice->timed = true;
   }
   PetscCall(run(stream, ways, choice->way));

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The choice between two ways to compute a product and what follows it: a product of the library and
-  then a kernel of ours, or one kernel of ours for both. Without measurements the caller's rule
-  decides. If products are timed (-dense_product_algorithms), both ways are timed when the sizes
-  occur for the second time. A way replaces the rule's one only if it takes at most 0.97 of its
-  time. Choices belong to the process. Only the main thread may call these functions. Internal to
-  gpu/.
+  then a kernel of ours, or one kernel of ours for both. The first way is used unless products are
+  timed (-dense_product_algorithms). Then both ways are timed when the sizes occur for the second
+  time, and the second way is used if it takes at most 0.97 of the first one's time. Choices belong
+  to the process. Only the main thread may call these functions. Internal to gpu/.
 */
 #pragma once
 
@@ -14,7 +13,6 @@
 struct TrsWays {
   const char *what; /* a name for messages, in static memory */
   int64_t m, n, k;  /* sizes of the product */
-  bool fused;       /* the rule's way */
   /* Compute the result, which must not overwrite what is read. Each call gets `layer`. */
   PetscErrorCode (*run_apart)(TrsStream stream, const void *layer);
   PetscErrorCode (*run_fused)(TrsStream stream, const void *layer);

@@ -106,8 +106,9 @@ struct machine {
   std::map<const void *, size_t> asked_shared;
   size_t used_bytes = 0, most_bytes = 0, total_bytes = size_t(16) << 30;
   std::chrono::milliseconds ahead{0}; // of the events' clock
-  int n_devices = 8, n_old = 0, major = 9, open = 0;
+  int n_devices = 8, n_old = 0, open = 0;
   bool check = true, running = false;
+  const char *slow = getenv("CUDA_ON_CPU_SLOW"); // name of a kernel
   unsigned seed = 1;
   cudaError_t last_error = cudaSuccess, at_start = cudaSuccess;
   cuda_on_cpu_counters counters = {};
@@ -134,7 +135,6 @@ machine::machine()
   total_bytes = static_cast<size_t>(from_environment("CUDA_ON_CPU_BYTES", static_cast<int64_t>(total_bytes)));
   n_devices = static_cast<int>(from_environment("CUDA_ON_CPU_DEVICES", n_devices));
   n_old = static_cast<int>(from_environment("CUDA_ON_CPU_OLD_DEVICES", n_old));
-  major = static_cast<int>(from_environment("CUDA_ON_CPU_MAJOR", major));
   check = from_environment("CUDA_ON_CPU_CHECK", 1) != 0;
   seed = static_cast<unsigned>(from_environment("CUDA_ON_CPU_SEED", 1)) * 2654435761u | 1u;
   if (error && strcmp(error, "driver") == 0) at_start = cudaErrorInsufficientDriver;
@@ -309,6 +309,7 @@ bool step(cudaStream_t stream)
   if (next.kind == operation::STEP) {
     open_memory open;
     done = next.step();
+    if (m().slow && strcmp(next.name, m().slow) == 0) m().ahead += std::chrono::seconds(10);
   }
   races::end_operation();
   if (!done) return false;
@@ -594,7 +595,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
   snprintf(properties->name, sizeof(properties->name), "CPU standing in for a GPU");
   properties->uuid.bytes[15] = static_cast<char>(device);
   properties->totalGlobalMem = m().total_bytes;
-  properties->major = device < m().n_old ? 7 : m().major;
+  properties->major = device < m().n_old ? 7 : 9;
   properties->multiProcessorCount = 2;
   return cudaSuccess;
 }
@@ -606,7 +607,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
   case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
   case cudaDevAttrMultiProcessorCount: *value = 2; break;
-  case cudaDevAttrComputeCapabilityMajor: *value = device < m().n_old ? 7 : m().major; break;
+  case cudaDevAttrComputeCapabilityMajor: *value = device < m().n_old ? 7 : 9; break;
   case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
   case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
   }
