@@ -281,7 +281,10 @@ RULES = {
         ('RANKS="1 2 4 8" sbatch', Elsewhere("jobs/scaling")),
         ("python3 tools/sweep.py new", Some(("OPTIONS=", "python3 tools/sweep.py plot"), "slurm/templates")),
     ],
-    "jobs/train_gpu.sbatch": [("OPTIONS=input/criteo_terabyte.yaml sbatch", Elsewhere("slurm/templates"))],
+    "jobs/train_gpu.sbatch": [
+        ("OPTIONS=input/criteo_terabyte.yaml sbatch", Elsewhere("slurm/templates")),
+        ("DEVICE  the value", prose),
+    ],
     "jobs/train_container.sbatch": [
         ("IMAGE=trshard.sif OPTIONS=", Elsewhere("slurm/templates")),
         ("IMAGE              the image", prose),
