@@ -140,8 +140,10 @@ log=plain.out job=$(PHASE=training sbatch --parsable --array=0 --nodes=2 --outpu
 wait_for 60 "the end of $job" ended
 said ", 2 nodes, 2 ranks, " || fail "$(cat plain.out)"
 printf '#!/bin/sh\necho 5\n' > bin/python
-chmod +x bin/python
-log=scaling.out job=$(RANKS="1 3" TRSHARD_PYTHON=$work/bin/python sbatch --parsable --array=0 --output=scaling.out "$jobs/scaling.sbatch")
+printf '#!/bin/sh\ntouch "%s/prolog.log"\n' "$work" > bin/prolog
+chmod +x bin/python bin/prolog
+log=scaling.out job=$(RANKS="1 3" SRUN_OPTIONS="--mpi=none --prolog=$work/bin/prolog" TRSHARD_PYTHON=$work/bin/python sbatch --parsable --array=0 --output=scaling.out "$jobs/scaling.sbatch")
 wait_for 60 "the end of $job" ended
 said "^strong,1,1,16384,100,5,$job\$" || fail "$(cat scaling.out)"
+[ -e prolog.log ] || fail "scaling.sbatch does not use SRUN_OPTIONS"
 echo "requeue.sh: all of it"
