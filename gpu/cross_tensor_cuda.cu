@@ -195,14 +195,6 @@ static __global__ void __launch_bounds__(TRS_CROSS_THREADS, 2) cross_tensor_kern
   keep_tile(s, shared, first, first_col);
 }
 
-static bool is_aligned(std::initializer_list<const void *> arrays)
-{
-  uintptr_t bits = 0;
-
-  for (const void *array : arrays) bits |= reinterpret_cast<uintptr_t>(array);
-  return bits % sizeof(uint4) == 0;
-}
-
 bool TrsCrossTakesTensorCores(const TrsCrossProduct *l)
 {
   const TrsMatrixProduct *p = &l->product;
@@ -211,7 +203,7 @@ bool TrsCrossTakesTensorCores(const TrsCrossProduct *l)
          p->trans_b && p->alpha == 1.0f && p->beta == 0.0f && p->m > 0 && p->k > 0 &&
          p->k % TRS_CROSS_DEPTH == 0 && p->k <= INT32_MAX && (p->n | p->a.stride | p->b.stride) % 8 == 0 &&
          p->c.stride == p->n && (p->m + TRS_CROSS_TILE - 1) / TRS_CROSS_TILE <= 65535 &&
-         is_aligned({p->a.data, p->b.data, p->c.data, l->x0, l->x, l->bias, l->y});
+         is_wide({p->a.data, p->b.data, p->c.data, l->x0, l->x, l->bias, l->y}, 0);
 }
 
 PetscErrorCode TrsCrossTensorForward(TrsStream stream, const TrsCrossProduct *l)

@@ -241,7 +241,7 @@ bench() {
   grep -q ' verdict$' "$file" || say "FAIL  bench: ended before its table of goals"
 }
 smoke() {
-  for test in unit_gpu_product_twins unit_gpu_bf16_twins unit_gpu_dense_twins unit_gpu_optimizer_twins unit_compute_tbe_backends; do
+  for test in unit_gpu_product_twins unit_gpu_bf16_twins unit_gpu_cross_twins unit_gpu_dense_twins unit_gpu_optimizer_twins unit_compute_tbe_backends; do
     [ ! -x "$here/tests/$test" ] || check "$test on 1" launch 1 "$here/tests/$test"
   done
   bench smoke.txt --kernels none --models DLRM,DCN --precisions fp32 --steps 200

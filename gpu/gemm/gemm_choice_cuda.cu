@@ -7,15 +7,14 @@
 */
 #include "gpu/device/device_cuda.h"
 #include "gpu/gemm/gemm_choice_cuda.h"
+#include "gpu/gemm/timing_cuda.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
   TRS_GEMM_CHOICES = 256,
-  TRS_GEMM_ALGORITHMS = 8, /* largest number of algorithms that are timed */
-  TRS_GEMM_ROUNDS = 4,     /* timing rounds; the first round loads kernels and does not count */
-  TRS_GEMM_REPEATS = 4     /* products between two events */
+  TRS_GEMM_ALGORITHMS = TRS_TIMED_CALLS /* largest number of algorithms that are timed */
 };
 
 /*
@@ -406,47 +405,37 @@ static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Time n algorithms on the product's own operands. The results are written to separate memory, so
-  that the matrix that the real product adds stays unchanged. All rounds are enqueued before the
-  host waits. ms[i] is the shortest time of algorithm i, without the first round. If the algorithm
-  failed, ms[i] is negative.
-*/
+/* A product whose algorithms are timed. */
+struct TimedProduct {
+  const TrsCublasLt *blas;
+  const TrsGemmChoice *choice;
+  const TrsProduct *product;
+  const cublasLtMatmulAlgo_t *algorithm;
+  void *result; /* separate memory, so that the matrix that the real product adds stays unchanged */
+};
+
+static PetscErrorCode multiply_timed(TrsStream stream, const void *context, int i, bool *failed)
+{
+  const TimedProduct *t = static_cast<const TimedProduct *>(context);
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+  PetscFunctionBegin;
+  PetscCall(multiply(t->blas, stream, t->choice, &t->algorithm[i], t->product, t->result, &status));
+  *failed = status != CUBLAS_STATUS_SUCCESS;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Time n algorithms on the product's own operands. ms [n] is as for TrsTimeCalls(). */
 static PetscErrorCode time_algorithms(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                       const TrsProduct *p, int n, const cublasLtMatmulAlgo_t *algorithm,
                                       float *ms)
 {
-  cudaEvent_t event[TRS_GEMM_ROUNDS][TRS_GEMM_ALGORITHMS + 1];
-  void *result = NULL;
+  TimedProduct timed = {blas, choice, p, algorithm, NULL};
 
   PetscFunctionBegin;
-  PetscCall(TrsCudaAllocUnset(p->m * p->c.stride * TrsDTypeBytes(p->c.type), &result));
-  for (int i = 0; i < n; i++) ms[i] = 0.0f;
-  for (int round = 0; round < TRS_GEMM_ROUNDS; round++) {
-    for (int i = 0; i <= n; i++) TrsCallCUDA(cudaEventCreateWithFlags(&event[round][i], cudaEventDefault));
-    TrsCallCUDA(cudaEventRecord(event[round][0], TrsCudaStream(stream)));
-    for (int i = 0; i < n; i++) {
-      for (int k = 0; k < TRS_GEMM_REPEATS && ms[i] >= 0.0f; k++) {
-        cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-
-        PetscCall(multiply(blas, stream, choice, &algorithm[i], p, result, &status));
-        if (status != CUBLAS_STATUS_SUCCESS) ms[i] = -1.0f;
-      }
-      TrsCallCUDA(cudaEventRecord(event[round][i + 1], TrsCudaStream(stream)));
-    }
-  }
-  PetscCall(TrsCudaEventWait(event[TRS_GEMM_ROUNDS - 1][n]));
-  for (int round = 0; round < TRS_GEMM_ROUNDS; round++) {
-    for (int i = 0; i < n && round > 0; i++) {
-      float took;
-
-      TrsCallCUDA(cudaEventElapsedTime(&took, event[round][i], event[round][i + 1]));
-      took /= static_cast<float>(TRS_GEMM_REPEATS);
-      if (ms[i] >= 0.0f && (round == 1 || took < ms[i])) ms[i] = took;
-    }
-    for (int i = 0; i <= n; i++) TrsCallCUDA(cudaEventDestroy(event[round][i]));
-  }
-  PetscCall(trs_device_cuda.release(&result));
+  PetscCall(TrsCudaAllocUnset(p->m * p->c.stride * TrsDTypeBytes(p->c.type), &timed.result));
+  PetscCall(TrsTimeCalls(stream, n, multiply_timed, &timed, ms));
+  PetscCall(trs_device_cuda.release(&timed.result));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -759,32 +748,30 @@ static PetscErrorCode time_with_sums(const Listener *l, const TrsGemmChoice *of,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode sum_timed(TrsStream stream, const void *context, int, bool *)
+{
+  const TrsProduct *p = static_cast<const TrsProduct *>(context);
+
+  PetscFunctionBegin;
+  PetscCall(TrsColumnSumsCuda(stream, p->k, p->m, &p->a, static_cast<float *>(p->sums)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Time the kernel that sums the rows of op(A) beside a plain product. */
 static PetscErrorCode time_own_sum(const Listener *l, const TrsGemmChoice *of, const TrsProduct *p)
 {
-  const cudaStream_t s = TrsCudaStream(l->stream);
-  cudaEvent_t event[2];
   char shape[TRS_SHAPE_TEXT];
   TrsProductTime time;
-  float ms = 0.0f;
+  float ms;
 
   PetscFunctionBegin;
   shape_text(&of->shape, shape);
-  for (auto &e : event) TrsCallCUDA(cudaEventCreateWithFlags(&e, cudaEventDefault));
-  for (int round = 0; round < 2; round++) { /* the first round loads the kernel */
-    TrsCallCUDA(cudaEventRecord(event[0], s));
-    for (int i = 0; i < TRS_GEMM_REPEATS; i++)
-      PetscCall(TrsColumnSumsCuda(l->stream, p->k, p->m, &p->a, static_cast<float *>(p->sums)));
-    TrsCallCUDA(cudaEventRecord(event[1], s));
-  }
-  PetscCall(TrsCudaEventWait(event[1]));
-  TrsCallCUDA(cudaEventElapsedTime(&ms, event[0], event[1]));
-  for (auto &e : event) TrsCallCUDA(cudaEventDestroy(e));
+  PetscCall(TrsTimeCalls(l->stream, 1, sum_timed, p, &ms));
   memset(&time, 0, sizeof(time));
   time.key = l->key;
   time.shape = shape;
   time.way = "own sum";
-  time.seconds = 1e-3 * static_cast<double>(ms) / TRS_GEMM_REPEATS;
+  time.seconds = 1e-3 * static_cast<double>(ms);
   time.bytes = static_cast<double>(p->m) * static_cast<double>(p->k) *
                static_cast<double>(TrsDTypeBytes(p->a.type));
   PetscCall(l->tell(l->context, &time));

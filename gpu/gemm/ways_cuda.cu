@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/device/device_cuda.h"
+#include "gpu/gemm/timing_cuda.h"
 #include "gpu/gemm/ways_cuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  TRS_WAYS_CHOICES = 64,
-  TRS_WAYS_ROUNDS = 4, /* timing rounds; the first round loads kernels and does not count */
-  TRS_WAYS_REPEATS = 4 /* calls between two events */
-};
+enum { TRS_WAYS_CHOICES = 64 };
 
 /* The ways' index in arrays. */
 enum { APART, FUSED, N_WAYS };
@@ -69,40 +66,12 @@ void TrsWaysText(char *text, size_t size)
   }
 }
 
-static PetscErrorCode run(TrsStream stream, const TrsWays *ways, int way)
+static PetscErrorCode run(TrsStream stream, const void *context, int way, bool *)
 {
+  const TrsWays *ways = static_cast<const TrsWays *>(context);
+
   PetscFunctionBegin;
   PetscCall((way == FUSED ? ways->run_fused : ways->run_apart)(stream, ways->layer));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Time both ways. Each call writes the same result, so the real one may do it once more. The host
-  waits after each round, because the library may time its own algorithms in the first one.
-*/
-static PetscErrorCode time_ways(TrsStream stream, const TrsWays *ways, float ms[N_WAYS])
-{
-  const cudaStream_t s = TrsCudaStream(stream);
-  cudaEvent_t event[N_WAYS + 1];
-
-  PetscFunctionBegin;
-  for (auto &e : event) TrsCallCUDA(cudaEventCreateWithFlags(&e, cudaEventDefault));
-  for (int round = 0; round < TRS_WAYS_ROUNDS; round++) {
-    TrsCallCUDA(cudaEventRecord(event[0], s));
-    for (int way = 0; way < N_WAYS; way++) {
-      for (int i = 0; i < TRS_WAYS_REPEATS; i++) PetscCall(run(stream, ways, way));
-      TrsCallCUDA(cudaEventRecord(event[way + 1], s));
-    }
-    PetscCall(TrsCudaEventWait(event[N_WAYS]));
-    for (int way = 0; way < N_WAYS && round > 0; way++) {
-      float took;
-
-      TrsCallCUDA(cudaEventElapsedTime(&took, event[way], event[way + 1]));
-      took /= static_cast<float>(TRS_WAYS_REPEATS);
-      if (round == 1 || took < ms[way]) ms[way] = took;
-    }
-  }
-  for (auto &e : event) TrsCallCUDA(cudaEventDestroy(e));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -133,10 +102,10 @@ PetscErrorCode TrsWaysRun(TrsStream stream, const TrsWays *ways)
   choice = choice_for(ways, gpu);
   if (state.timed && choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &capturing));
   if (state.timed && choice->n_met < 2 && !capturing && ++choice->n_met == 2) {
-    PetscCall(time_ways(stream, ways, choice->ms));
+    PetscCall(TrsTimeCalls(stream, N_WAYS, run, ways, choice->ms));
     if (choice->ms[FUSED] < 0.97f * choice->ms[APART]) choice->way = FUSED;
     choice->timed = true;
   }
-  PetscCall(run(stream, ways, choice->way));
+  PetscCall(run(stream, ways, choice->way, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

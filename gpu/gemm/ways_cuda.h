@@ -13,7 +13,10 @@
 struct TrsWays {
   const char *what; /* a name for messages, in static memory */
   int64_t m, n, k;  /* sizes of the product */
-  /* Compute the result, which must not overwrite what is read. Each call gets `layer`. */
+  /*
+    Compute the result, which must not overwrite what is read: if ways are timed, it is computed
+    several times. Each call gets `layer`.
+  */
   PetscErrorCode (*run_apart)(TrsStream stream, const void *layer);
   PetscErrorCode (*run_fused)(TrsStream stream, const void *layer);
   const void *layer;

@@ -24,8 +24,10 @@ typedef struct {
   /* of the last delta, in ns: time to apply it, and time from its writing until answers used it */
   _Atomic int64_t delta_ns, delta_lag_ns;
   _Atomic int64_t written_ns; /* when the file of the weights was written, since 1970; 0: unknown */
-  /* number of updates of the model. It is set after the counters of what changed the model, so a
-     reader of a new step also finds the new counters. */
+  /*
+    Number of updates of the model. It is set after the counters of what changed the model, so a
+    reader of a new step also finds the new counters.
+  */
   _Atomic int64_t step;
 } TrsServeMetrics;
 

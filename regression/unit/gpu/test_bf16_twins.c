@@ -4,44 +4,8 @@
   Compares matrices in bf16 on the GPU, and matrix products with masks and sums, with the CPU in
   bf16. Each test explains its tolerance.
 */
+#include "gpu/bf16_twins.h"
 #include "gpu/layer_twins.h"
-
-/* A bf16 copy of n host floats on the device. */
-static void *narrowed(const float *values, int64_t n)
-{
-  void *copy, *floats;
-
-  assert_petsc_ok(device->alloc(4 * n, &floats));
-  assert_petsc_ok(device->alloc(2 * n, &copy));
-  assert_petsc_ok(device->copy(floats, values, 4 * n, NULL));
-  assert_petsc_ok(cuda->convert(NULL, n, TRS_FP32, floats, TRS_BF16, copy));
-  assert_petsc_ok(device->stream_synchronize(NULL));
-  assert_petsc_ok(device->release(&floats));
-  return copy;
-}
-
-/*
-  Check that n numbers of a type on the device are close to the expected numbers. 2^-8 is one unit
-  in the last place of bf16.
-*/
-static void assert_near_on_device(const void *found, TrsDType type, const float *expected, int64_t n,
-                                  double tolerance)
-{
-  const void *from = found;
-  void *floats;
-  float *values = calloc((size_t)n, sizeof(*values));
-
-  assert_petsc_ok(device->alloc(4 * n, &floats));
-  if (type == TRS_BF16) {
-    assert_petsc_ok(cuda->convert(NULL, n, TRS_BF16, found, TRS_FP32, floats));
-    from = floats;
-  }
-  assert_petsc_ok(device->copy(values, from, 4 * n, NULL));
-  assert_petsc_ok(device->stream_synchronize(NULL));
-  for (int64_t i = 0; i < n; i++) assert_close(values[i], expected[i], tolerance, tolerance);
-  assert_petsc_ok(device->release(&floats));
-  free(values);
-}
 
 /*
   Compares a linear layer with bf16 matrices with the CPU's layer in bf16 with float matrices. The
@@ -99,25 +63,6 @@ static void test_linear_of_bf16(void **state)
   }
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
   assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
-}
-
-/*
-  n random numbers that bf16 can represent, in host memory, and on the device as bf16 or as floats.
-*/
-static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **on)
-{
-  float *values = calloc((size_t)n, sizeof(*values));
-
-  for (int64_t i = 0; i < n; i++) values[i] = draw(array, (uint64_t)i);
-  assert_petsc_ok(cpu->round_matrix(NULL, 1, n, TRS_BF16, values, n));
-  if (narrow) {
-    *on = narrowed(values, n);
-  } else {
-    assert_petsc_ok(device->alloc(4 * n, on));
-    assert_petsc_ok(device->copy(*on, values, 4 * n, NULL));
-    assert_petsc_ok(device->stream_synchronize(NULL));
-  }
-  return values;
 }
 
 /*
@@ -255,22 +200,6 @@ static void test_fused(void **state)
   }
 }
 
-/* The copy of an array that the backend uses, with this type. */
-static TrsMatrix matrix_on(int backend, float *host, void *on, TrsDType type, int64_t stride)
-{
-  return backend ? (TrsMatrix){.type = type, .stride = stride, .data = on} : TrsFloats(host, stride);
-}
-
-/* A copy of bytes of device memory. The caller must free() it. */
-static char *bytes_on_device(const void *from, int64_t bytes)
-{
-  char *copy = malloc((size_t)bytes);
-
-  assert_petsc_ok(device->copy(copy, from, bytes, NULL));
-  assert_petsc_ok(device->stream_synchronize(NULL));
-  return copy;
-}
-
 /*
   Vectors at any addresses give the same bits as vectors in a matrix, even if gradients overwrite
   them. Here the samples of each vector are contiguous and in reverse order. x, out and dx are on
@@ -368,135 +297,6 @@ static void test_dot_of_bf16(void **state)
       assert_petsc_ok(device->release(&on[i]));
       free(host[i]);
     }
-  }
-}
-
-/*
-  The backward of a cross network to X in bf16. The total over the layers overwrites g, and the
-  gradient of X is computed from it. The total is rounded before the matrix product is added, so the
-  tolerance is 2^-7. dx0 of the last layer stays unchanged.
-*/
-static void check_cross_total(int64_t B, int64_t n, int64_t rank, int layers)
-{
-  enum { X0, U, BIAS, G, DX0, H, DBIAS, Q, V, DX, ALL };
-  const int64_t size[ALL] = {B * n, B * n, n, B * n, B * n, B * n, n, B * rank, rank * n, B * n};
-  const PetscBool of_floats[ALL] = {[BIAS] = PETSC_TRUE, [DX0] = PETSC_TRUE, [DBIAS] = PETSC_TRUE};
-  float *host[ALL], *kept = calloc((size_t)(B * n), sizeof(float));
-  void *on[ALL];
-
-  for (int i = 0; i < ALL; i++)
-    host[i] = held_numbers((uint64_t)i, size[i], (PetscBool)!of_floats[i], &on[i]);
-  memcpy(kept, host[DX0], (size_t)(B * n) * sizeof(float));
-  for (int backend = 0; backend < 2; backend++) {
-    const TrsComputeOps *ops = backend ? cuda : cpu;
-    const TrsDType type = backend ? TRS_BF16 : TRS_FP32;
-    const TrsMatrix q = matrix_on(backend, host[Q], on[Q], type, rank),
-                    v = matrix_on(backend, host[V], on[V], type, n),
-                    g = matrix_on(backend, host[G], on[G], type, n),
-                    dx = matrix_on(backend, host[DX], on[DX], type, n);
-    const TrsCrossBackward layer = {
-        backend ? on[X0] : host[X0],     backend ? on[U] : host[U], backend ? on[BIAS] : host[BIAS],   g.data,
-        backend ? on[DX0] : host[DX0],   backend ? on[H] : host[H], backend ? on[DBIAS] : host[DBIAS], type,
-        .total = backend ? g.data : NULL};
-
-    assert_petsc_ok(ops->cross_backward(
-        NULL, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST, &layer));
-    assert_petsc_ok(ops->cross_input(NULL, B, n, rank, q, v, g, layer.dx0, dx));
-  }
-  assert_near_on_device(on[DX], TRS_BF16, host[DX], size[DX], 0x1p-7);
-  assert_near_on_device(on[H], TRS_BF16, host[H], size[H], 0x1p-8);
-  assert_near_on_device(on[DX0], TRS_FP32, kept, size[DX0], 0.0);
-  for (int i = 0; i < ALL; i++) {
-    assert_petsc_ok(device->release(&on[i]));
-    free(host[i]);
-  }
-  free(kept);
-}
-
-/*
-  The backward of a cross network of some layers, in bf16. If the gradients of all layers are kept,
-  and the last call adds up their parts of dx0, all results have the same bits as if each layer adds
-  its part to dx0. Arrays may be aligned to one number only.
-*/
-static void check_cross_kept(int64_t B, int64_t n, int layers, int64_t offset)
-{
-  enum { MOST = TRS_CROSS_MOST_KEPT + 1, TOTAL = 0, H0, DBIAS0 = H0 + MOST, RESULTS = DBIAS0 + MOST };
-  const int64_t size = B * n + offset;
-  void *x0, *u[MOST], *g[MOST], *bias[MOST], *dx0, *total, *h, *dbias;
-  char *found[2][RESULTS];
-
-  free(held_numbers(100, size, PETSC_TRUE, &x0));
-  for (int l = 0; l < layers; l++) {
-    free(held_numbers((uint64_t)l, size, PETSC_TRUE, &u[l]));
-    free(held_numbers(10 + (uint64_t)l, size, PETSC_TRUE, &g[l]));
-    free(held_numbers(20 + (uint64_t)l, n, PETSC_FALSE, &bias[l]));
-  }
-  assert_petsc_ok(device->alloc(4 * size, &dx0));
-  assert_petsc_ok(device->alloc(2 * size, &total));
-  assert_petsc_ok(device->alloc(2 * size, &h));
-  assert_petsc_ok(device->alloc(4 * n, &dbias));
-  for (int kept = 0; kept < 2; kept++) {
-    for (int l = layers - 1; l >= 0; l--) {
-      TrsCrossBackward layer = {.x0 = (uint16_t *)x0 + offset,
-                                .u = (uint16_t *)u[l] + offset,
-                                .bias = bias[l],
-                                .g = (uint16_t *)g[l] + offset,
-                                .dx0 = dx0,
-                                .h = (uint16_t *)h + offset,
-                                .grad_bias = dbias,
-                                .type = TRS_BF16,
-                                .total = l ? NULL : (uint16_t *)total + offset};
-      int place = (l == layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-
-      if (kept && l > 0) {
-        place |= TRS_CROSS_KEPT;
-        layer.u = NULL;
-        layer.bias = NULL;
-      }
-      if (kept) layer.dx0 = NULL;
-      for (int k = layers - 1; kept && l == 0 && k > 0; k--) {
-        layer.kept[layer.n_kept].g = (uint16_t *)g[k] + offset;
-        layer.kept[layer.n_kept].u = (uint16_t *)u[k] + offset;
-        layer.kept[layer.n_kept++].bias = bias[k];
-      }
-      assert_petsc_ok(cuda->cross_backward(NULL, B, n, place, &layer));
-      found[kept][H0 + l] = bytes_on_device(layer.h, 2 * B * n);
-      found[kept][DBIAS0 + l] = bytes_on_device(dbias, 4 * n);
-    }
-    found[kept][TOTAL] = bytes_on_device((uint16_t *)total + offset, 2 * B * n);
-  }
-  for (int l = 0; l < layers; l++) {
-    assert_memory_equal(found[1][H0 + l], found[0][H0 + l], (size_t)(2 * B * n));
-    assert_memory_equal(found[1][DBIAS0 + l], found[0][DBIAS0 + l], (size_t)(4 * n));
-  }
-  assert_memory_equal(found[1][TOTAL], found[0][TOTAL], (size_t)(2 * B * n));
-  for (int kept = 0; kept < 2; kept++) {
-    for (int l = 0; l < layers; l++) {
-      free(found[kept][H0 + l]);
-      free(found[kept][DBIAS0 + l]);
-    }
-    free(found[kept][TOTAL]);
-  }
-  for (int l = 0; l < layers; l++) {
-    assert_petsc_ok(device->release(&u[l]));
-    assert_petsc_ok(device->release(&g[l]));
-    assert_petsc_ok(device->release(&bias[l]));
-  }
-  assert_petsc_ok(device->release(&x0));
-  assert_petsc_ok(device->release(&dx0));
-  assert_petsc_ok(device->release(&total));
-  assert_petsc_ok(device->release(&h));
-  assert_petsc_ok(device->release(&dbias));
-}
-
-static void test_cross_kept(void **state)
-{
-  (void)state;
-  if (!cuda) skip();
-  for (int layers = 2; layers <= TRS_CROSS_MOST_KEPT + 1; layers++) {
-    check_cross_kept(130, 132, layers, 0);
-    check_cross_kept(7, 64, layers, 1);
-    check_cross_kept(9, 45, layers, 0);
   }
 }
 
@@ -609,18 +409,6 @@ static void test_unit(void **state)
   assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
 }
 
-static void test_cross_to_bf16(void **state)
-{
-  (void)state;
-  if (!cuda) skip();
-  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
-  for (int layers = 1; layers < 3; layers++) {
-    check_cross_total(70, 64, 8, layers);
-    check_cross_total(9, 45, 3, layers);
-  }
-  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
-}
-
 /*
   Compare cross layers and dot interactions in bf16 with the CPU, for the same numbers. Results are
   rounded to bf16 (2^-8) or are floats.
@@ -687,105 +475,6 @@ static void test_interactions_of_bf16(void **state)
     assert_petsc_ok(device->release(&on[i]));
     free(host[i]);
   }
-}
-
-/* Read n numbers of bf16 from the device. */
-static uint16_t *bits_on_device(const void *on, int64_t n)
-{
-  uint16_t *bits = calloc((size_t)n, sizeof(*bits));
-
-  assert_petsc_ok(device->copy(bits, on, 2 * n, NULL));
-  assert_petsc_ok(device->stream_synchronize(NULL));
-  return bits;
-}
-
-/*
-  Check a cross layer's product and element-wise part in one call. u is close to the CPU's: its
-  products are exact, sums are in another order, and u is rounded by 2^-9. y has the bits of
-  cross_forward for the u that was written. No row before or after u and y is written.
-*/
-static void check_cross_product(int64_t B, int64_t n, int64_t k, int64_t more, PetscBool fused)
-{
-  enum { A, W, X0, X, BIAS, U, Y, WANTED, ARRAYS };
-  const int64_t size[] = {B * (k + more), n * (k + more), B * n, B * n, n, (B + 2) * n, (B + 2) * n, B * n};
-  TrsCrossProduct layer = {.fused = fused};
-  float *host[ARRAYS];
-  void *on[ARRAYS];
-  uint16_t *wanted, *y, *u;
-
-  for (int i = 0; i < ARRAYS; i++)
-    host[i] = held_numbers((uint64_t)i, size[i], (PetscBool)(i != BIAS), &on[i]);
-  layer.product = (TrsMatrixProduct){.trans_b = PETSC_TRUE,
-                                     .m = B,
-                                     .n = n,
-                                     .k = k,
-                                     .alpha = 1.0F,
-                                     .a = TrsFloats(host[A], k + more),
-                                     .b = TrsFloats(host[W], k + more),
-                                     .c = TrsFloats(host[U] + n, n)};
-  layer.x0 = host[X0];
-  layer.x = host[X];
-  layer.bias = host[BIAS];
-  layer.y = host[Y] + n;
-  assert_petsc_ok(cpu->cross_product(NULL, &layer));
-  layer.product.a = (TrsMatrix){TRS_BF16, k + more, on[A]};
-  layer.product.b = (TrsMatrix){TRS_BF16, k + more, on[W]};
-  layer.product.c = (TrsMatrix){TRS_BF16, n, (uint16_t *)on[U] + n};
-  layer.x0 = on[X0];
-  layer.x = on[X];
-  layer.bias = on[BIAS];
-  layer.y = (uint16_t *)on[Y] + n;
-  assert_petsc_ok(cuda->cross_product(NULL, &layer));
-  assert_near_on_device(on[U], TRS_BF16, host[U], size[U], 0x1p-8);
-  assert_petsc_ok(
-      cuda->cross_forward(NULL, B, n, TRS_BF16, on[X0], layer.product.c.data, on[BIAS], on[X], on[WANTED]));
-  wanted = bits_on_device(on[WANTED], B * n);
-  u = bits_on_device(on[U], size[U]);
-  y = bits_on_device(on[Y], size[Y]);
-  assert_memory_equal(y + n, wanted, (size_t)(2 * B * n));
-  for (int64_t i = 0; i < n; i++) { /* the rows around the results have their old numbers */
-    const int64_t behind = (B + 1) * n + i;
-
-    assert_int_equal(u[i], TrsFloatToBf16(host[U][i]));
-    assert_int_equal(u[behind], TrsFloatToBf16(host[U][behind]));
-    assert_int_equal(y[i], TrsFloatToBf16(host[Y][i]));
-    assert_int_equal(y[behind], TrsFloatToBf16(host[Y][behind]));
-  }
-  free(wanted);
-  free(u);
-  free(y);
-  for (int i = 0; i < ARRAYS; i++) {
-    assert_petsc_ok(device->release(&on[i]));
-    free(host[i]);
-  }
-}
-
-/*
-  Sizes of one tile, of many tiles with incomplete last ones, with fewer parts than are in flight,
-  and with rows that have more numbers than the product uses.
-*/
-static void test_cross_product(void **state)
-{
-  static const int64_t sizes[][4] = {
-      {128, 128, 32, 0}, {130, 136, 64, 0}, {9, 8, 160, 8}, {300, 264, 96, 0}, {128, 384, 128, 16}};
-
-  (void)state;
-  if (!cuda) skip();
-  for (int way = 0; way < 3; way++) {
-    setenv("TRSHARD_WAYS", way ? "fused" : "apart", 1);
-    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
-    for (int i = 0; i < 5; i++) {
-      check_cross_product(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], (PetscBool)(way < 2));
-      assert_int_equal(strstr(cuda->product_library(), "own kernel for cross layers") != NULL, way == 1);
-    }
-  }
-  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
-  check_cross_product(20, 16, 20, 0, PETSC_TRUE); /* the kernel does not take this k */
-  check_cross_product(20, 12, 32, 0, PETSC_TRUE); /* and not this n */
-  check_cross_product(20, 16, 32, 4, PETSC_TRUE); /* and not these rows */
-  assert_null(strstr(cuda->product_library(), "own kernel for cross layers"));
-  unsetenv("TRSHARD_WAYS");
-  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
 
 static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols, int64_t filled,
@@ -991,8 +680,6 @@ static void test_conversions(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_linear_of_bf16),
               cmocka_unit_test(test_fused), cmocka_unit_test(test_no_samples),
-              cmocka_unit_test(test_dot_of_bf16), cmocka_unit_test(test_cross_to_bf16),
-              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_cross_product),
-              cmocka_unit_test(test_unit), cmocka_unit_test(test_interactions_of_bf16),
-              cmocka_unit_test(test_more_of_bf16), cmocka_unit_test(test_matrices),
-              cmocka_unit_test(test_conversions))
+              cmocka_unit_test(test_dot_of_bf16), cmocka_unit_test(test_unit),
+              cmocka_unit_test(test_interactions_of_bf16), cmocka_unit_test(test_more_of_bf16),
+              cmocka_unit_test(test_matrices), cmocka_unit_test(test_conversions))

@@ -42,7 +42,7 @@ static float draw(uint64_t array, uint64_t i)
 }
 
 /* Add an argument with these values, and take ownership of `values`. */
-static void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double, void *values)
+static inline void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double, void *values)
 {
   Array *a = &arguments->array[arguments->n++];
 
@@ -55,7 +55,7 @@ static void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double,
 }
 
 /* Add an argument of n random numbers in [-1, 1). One number follows that calls must not change. */
-static void add(Arguments *arguments, int64_t n)
+static inline void add(Arguments *arguments, int64_t n)
 {
   float *values = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof(*values));
 
@@ -63,14 +63,14 @@ static void add(Arguments *arguments, int64_t n)
   add_values(arguments, (n + 1) * (int64_t)sizeof(*values), PETSC_FALSE, values);
 }
 
-static void to_device(Arguments *arguments)
+static inline void to_device(Arguments *arguments)
 {
   for (int i = 0; i < arguments->n; i++)
     assert_petsc_ok(device->copy(arguments->array[i].on_device, arguments->array[i].before,
                                  arguments->array[i].bytes, NULL));
 }
 
-static void from_device(Arguments *arguments, int again)
+static inline void from_device(Arguments *arguments, int again)
 {
   for (int i = 0; i < arguments->n; i++) {
     Array *a = &arguments->array[i];
@@ -83,7 +83,7 @@ static void from_device(Arguments *arguments, int again)
   Compare all arguments, even inputs: |difference| <= tolerance * (1 + |value|). If the tolerance is
   0, compare bits.
 */
-static void compare(Arguments *arguments, double tolerance)
+static inline void compare(Arguments *arguments, double tolerance)
 {
   for (int i = 0; i < arguments->n; i++) {
     Array *a = &arguments->array[i];
