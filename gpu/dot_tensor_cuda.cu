@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(32 * TRS_TENSOR_WARPS, 4)
       float sum[GROUPS / 2][4] = {};
       unsigned word[GROUPS];
 
-      load_transposed<GROUPS>(v + d, s.pitch, word);
+      load_transposed<GROUPS>(v + d + lane % (8 * GROUPS) * s.pitch, word);
 #pragma unroll
       for (int r = 0; r < GROUPS / 2; r++)
         for (int k = 0; k < GROUPS / 2; k++) multiply_tile_bf16(a[r][k], word + 2 * k, sum[r]);

@@ -33,18 +33,15 @@ static __device__ __forceinline__ void multiply_tile_bf16(const unsigned a[4], c
 }
 
 /*
-  Load columns 0 .. 7 of 8 N rows (N is 2 or 4) from shared memory, as the words of b above: word w
-  has the numbers of rows 8 w + 2 (l % 4) and 8 w + 2 (l % 4) + 1 in column l / 4. All rows must be
-  aligned to 16 bytes. pitch is the distance of rows, in numbers.
+  Load N tiles (2 or 4) of 8 x 8 from shared memory, transposed, as the words of b above. Lane l < 8
+  N has the address of row l % 8 of tile l / 8, aligned to 16 bytes. Word w of a lane has the
+  numbers of rows 2 (l % 4) and 2 (l % 4) + 1 in column l / 4 of tile w.
 */
-template <int N>
-static __device__ __forceinline__ void load_transposed(const Bf16 *from, int pitch, unsigned word[N])
+template <int N> static __device__ __forceinline__ void load_transposed(const Bf16 *row, unsigned word[N])
 {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-
   static_assert(N == 2 || N == 4, "two or four matrices of 8 x 8");
 #if defined(__CUDACC__)
-  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(from + lane % (8 * N) * pitch));
+  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(row));
 
   if constexpr (N == 4)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -57,10 +54,7 @@ static __device__ __forceinline__ void load_transposed(const Bf16 *from, int pit
                  : "r"(at)
                  : "memory");
 #else
-  for (int w = 0; w < N; w++) {
-    const Bf16 *const pair = from + (8 * w + 2 * (lane % 4)) * pitch + lane / 4;
-    word[w] = static_cast<unsigned>(pair[0].bits) | static_cast<unsigned>(pair[pitch].bits) << 16;
-  }
+  cuda_on_cpu::load_transposed(N, row, word);
 #endif
 }
 

@@ -260,6 +260,18 @@ static inline void load_tiles(const void *row, unsigned word[4])
     word[w] = reinterpret_cast<const unsigned *>(rows[8 * w + lane() / 4])[lane() % 4];
 }
 
+static inline void load_transposed(int n_tiles, const void *row, unsigned *word)
+{
+  uint64_t rows[32];
+
+  meet_rows(row, rows);
+  for (int w = 0; w < n_tiles; w++) {
+    const uint64_t *const pair = rows + 8 * w + lane() % 4 * 2;
+    word[w] = reinterpret_cast<const uint16_t *>(pair[0])[lane() / 4] |
+              static_cast<unsigned>(reinterpret_cast<const uint16_t *>(pair[1])[lane() / 4]) << 16;
+  }
+}
+
 // A GPU copies at any time between the start and the wait. So each copy is made at one of these.
 struct copy {
   void *to;
