@@ -246,7 +246,7 @@ PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run_apart(TrsStream stream, const void *layer)
+static PetscErrorCode forward_apart(TrsStream stream, const void *layer)
 {
   const TrsCrossProduct *l = static_cast<const TrsCrossProduct *>(layer);
   const TrsMatrixProduct *p = &l->product;
@@ -257,7 +257,7 @@ static PetscErrorCode run_apart(TrsStream stream, const void *layer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run_fused(TrsStream stream, const void *layer)
+static PetscErrorCode forward_fused(TrsStream stream, const void *layer)
 {
   PetscFunctionBegin;
   PetscCall(TrsCrossTensorForward(stream, static_cast<const TrsCrossProduct *>(layer)));
@@ -267,13 +267,20 @@ static PetscErrorCode run_fused(TrsStream stream, const void *layer)
 PetscErrorCode TrsCrossProductCuda(TrsStream stream, const TrsCrossProduct *l)
 {
   const TrsMatrixProduct *p = &l->product;
-  const TrsWays ways = {"cross layer", p->m, p->n, p->k, run_apart, run_fused, l};
+  const TrsWays ways = {"cross layer",
+                        p->m,
+                        p->n,
+                        p->k,
+                        forward_apart,
+                        forward_fused,
+                        l,
+                        {{p->c.data, p->m * p->n, p->c.type}, {l->y, p->m * p->n, p->c.type}, {}}};
 
   PetscFunctionBegin;
   if (l->fused && TrsCrossTakesTensorCores(l))
     PetscCall(TrsWaysRun(stream, &ways));
   else
-    PetscCall(run_apart(stream, l));
+    PetscCall(forward_apart(stream, l));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -28,7 +28,7 @@ struct TrsGemmRules {
 /* The name of the current GPU, the library's version and the precision, for tables of products. */
 PetscErrorCode TrsGemmKey(const TrsCublasLt *blas, TrsDensePrecision precision, char key[TRS_PRODUCT_KEY]);
 
-enum { TRS_GEMM_TEXT = 8192 }; /* bytes of the text of all choices */
+enum { TRS_GEMM_TEXT = 16384 }; /* bytes of the text of all choices */
 
 struct TrsGemmChoice;
 

@@ -29,7 +29,7 @@ PetscErrorCode TrsDensePrecisionCuda(TrsDensePrecision precision)
 {
   PetscFunctionBegin;
   PetscCall(TrsGemmChoicesForget(state.blas));
-  TrsWaysForget(rules.most_algorithms > 1);
+  TrsWaysForget(static_cast<PetscBool>(rules.most_algorithms > 1));
   state.asked = false; /* read the environment again, because it may have changed */
   PetscCheck(precision == TRS_PRECISION_FP32 || library(), PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-dense_precision: tf32 and bf16 need cuBLASLt: %s", TrsCublasLtMissing());
@@ -53,7 +53,7 @@ PetscErrorCode TrsProductAlgorithmsCuda(int most)
   PetscFunctionBegin;
   PetscCall(TrsGemmChoicesForget(state.blas));
   rules.most_algorithms = most;
-  TrsWaysForget(most > 1);
+  TrsWaysForget(static_cast<PetscBool>(most > 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -78,8 +78,8 @@ const char *TrsProductChoicesCuda(void)
   static char text[TRS_GEMM_TEXT];
 
   text[0] = '\0';
-  strncat(text, TrsGemmChoicesText(), sizeof(text) - 1);
   TrsWaysText(text, sizeof(text));
+  strncat(text, TrsGemmChoicesText(), sizeof(text) - 1 - strlen(text));
   return text;
 }
 

@@ -3,14 +3,18 @@
   The choice between two ways to compute a product and what follows it: a product of the library and
   then a kernel of ours, or one kernel of ours for both. The first way is used unless products are
   timed (-dense_product_algorithms). Then both ways are timed when the sizes occur for the second
-  time, and the second way is used if it takes at most 0.97 of the first one's time. Choices belong
-  to the process. Only the main thread may call these functions. Internal to gpu/.
+  time. The second way is used if it takes at most 0.97 of the first one's time, and if both have
+  the same results except for rounding, because tests do not run on every GPU. Choices belong to the
+  process. Only the main thread may call these functions. Internal to gpu/.
 */
 #pragma once
 
-#include "gpu/cuda_language.h"
+#include "core/dtype.h"
+#include "device/device.h"
 
-struct TrsWays {
+enum { TRS_WAYS_RESULTS = 3 };
+
+typedef struct {
   const char *what; /* a name for messages, in static memory */
   int64_t m, n, k;  /* sizes of the product */
   /*
@@ -20,19 +24,28 @@ struct TrsWays {
   PetscErrorCode (*run_apart)(TrsStream stream, const void *layer);
   PetscErrorCode (*run_fused)(TrsStream stream, const void *layer);
   const void *layer;
-};
+  /*
+    arrays of n numbers, bf16 or fp32, that both ways write; the first one without data ends the
+    list
+  */
+  struct {
+    void *data;
+    int64_t n;
+    TrsDType type;
+  } result[TRS_WAYS_RESULTS];
+} TrsWays;
 
 /* Compute the result in the way that is chosen for its sizes and for the current GPU. */
-PetscErrorCode TrsWaysRun(TrsStream stream, const TrsWays *ways);
+PETSC_EXTERN PetscErrorCode TrsWaysRun(TrsStream stream, const TrsWays *ways);
 
 /*
   Forget all choices, and time both ways from now on if `timed` is set. If the environment now has
   TRSHARD_WAYS=fused or TRSHARD_WAYS=apart, which tests set, this way is used and nothing is timed.
 */
-void TrsWaysForget(bool timed);
+PETSC_EXTERN void TrsWaysForget(PetscBool timed);
 
 /* Number of choices of one kernel for both. */
-int TrsWaysFused();
+PETSC_EXTERN int TrsWaysFused(void);
 
 /* Append a line for each choice that was made by time to `text` of `size` bytes. */
-void TrsWaysText(char *text, size_t size);
+PETSC_EXTERN void TrsWaysText(char *text, size_t size);
