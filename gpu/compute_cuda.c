@@ -9,4 +9,5 @@ const TrsComputeOps trs_compute_cuda = {
     .assemble = TrsAssembleCuda,
     .tbe_find_occurrences = TrsTbeFindOccurrencesCuda,
     .tbe_occurrences_destroy = TrsTbeOccurrencesDestroyCuda,
+    .cross_input_backward = TrsCrossInputBackwardCuda,
     TRS_KERNELS(TRS_KERNEL_CUDA_ROW)};

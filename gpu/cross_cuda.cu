@@ -479,3 +479,42 @@ PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int
   PetscCall(TrsProductCuda(stream, &product, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+static PetscErrorCode backward_apart(TrsStream stream, const void *layers)
+{
+  const TrsCrossInputBackward *l = static_cast<const TrsCrossInputBackward *>(layers);
+
+  PetscFunctionBegin;
+  PetscCall(TrsCrossInputCuda(stream, l->batch, l->n, l->rank, l->q, l->V, l->g, NULL, l->dx));
+  PetscCall(TrsCrossBackwardCuda(stream, l->batch, l->n, l->place, &l->lower));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_fused(TrsStream stream, const void *layers)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsCrossTensorLower(stream, static_cast<const TrsCrossInputBackward *>(layers)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCrossInputBackwardCuda(TrsStream stream, const TrsCrossInputBackward *l)
+{
+  const bool last = (l->place & TRS_CROSS_LAST) != 0;
+  const TrsWays ways = {last ? "first cross layer's backward" : "cross layer's backward",
+                        l->batch,
+                        l->n,
+                        l->rank,
+                        backward_apart,
+                        backward_fused,
+                        l,
+                        {{last ? l->lower.total : l->dx.data, l->batch * l->n, TRS_BF16},
+                         {l->lower.h, l->batch * l->n, TRS_BF16},
+                         {l->lower.grad_bias, l->n, TRS_FP32}}};
+
+  PetscFunctionBegin;
+  if (l->fused && TrsCrossLowerTakesTensorCores(l))
+    PetscCall(TrsWaysRun(stream, &ways));
+  else
+    PetscCall(backward_apart(stream, l));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A cross layer's product and element-wise part in one kernel on tensor cores. Internal to gpu/. */
+/* Cross layers' products and element-wise parts in one kernel on tensor cores. Internal to gpu/. */
 #pragma once
 
 #include "gpu/cuda_language.h"
@@ -9,3 +9,7 @@ bool TrsCrossTakesTensorCores(const TrsCrossProduct *layer);
 
 /* Compute the layer. TrsCrossTakesTensorCores() must be true. */
 PetscErrorCode TrsCrossTensorForward(TrsStream stream, const TrsCrossProduct *layer);
+
+/* The same for a backward. dx is not written if the lower layer is the LAST one. */
+bool TrsCrossLowerTakesTensorCores(const TrsCrossInputBackward *layers);
+PetscErrorCode TrsCrossTensorLower(TrsStream stream, const TrsCrossInputBackward *layers);

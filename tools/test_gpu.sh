@@ -175,7 +175,7 @@ sanitized() {
 }
 sanitized_tests=. sanitized_options=''
 few_sanitized() { # of the tests whose kernels use shared memory, and of products in bf16
-  sanitized_tests='unit_(gpu_(product|bf16|dense)_twins|data_assemble|compute_tbe_backends)$' sanitized_options='-dense_precision bf16'
+  sanitized_tests='unit_(gpu_(product|bf16|cross|dense)_twins|data_assemble|compute_tbe_backends)$' sanitized_options='-dense_precision bf16'
   if [ -z "$cublas" ] || ! is_there "$cublas"; then sanitized_options=''; fi
   part 90 sanitized memcheck
   part 60 sanitized racecheck

@@ -174,10 +174,11 @@ def step_counts(binary, folder, batch, more):
 
 
 def test_cuda_cross_product(binary, folder):
-    """In bf16, one kernel can make a cross layer's last product and its element-wise part: the
-    library makes one product less for each layer, and the number of launches stays. fp32,
-    -reproducible, and sizes that the kernel does not take are computed by two kernels. Graphs have
-    the same bits. If products are timed, the faster way is used, and otherwise two kernels are."""
+    """In bf16, one kernel can make a cross layer's last product and its element-wise part, and in
+    the backward the product for a layer's input and the next layer's element-wise part: the library
+    makes fewer products, and the number of launches stays. fp32, -reproducible, and sizes that the
+    kernels do not take are computed by two kernels, and so is dcn_full's backward. Graphs have the
+    same bits. If products are timed, the faster way is used, and otherwise two kernels are."""
     make(folder)
     batch, rank, D, n = 12, 32, 32, 3
     N = D * (1 + len(FEATURES))
@@ -193,11 +194,15 @@ def test_cuda_cross_product(binary, folder):
         return [(long - short) / 2 for short, long in zip(*counts)]
 
     before, now = (step("-dense_precision bf16", environment) for environment in (two, one))
-    saved = n * 2 * (batch * rank + N * rank + batch * N)
-    check(now == [before[0], before[1] - n, before[2] - saved], f"launches, products and their bytes in a step: {before}, with one kernel {now}")
+    # each product reads both operands and writes its result, to which the backward's products add a gradient
+    saved = n * 2 * (batch * rank + N * rank + batch * N) + (n - 1) * 2 * (batch * rank + N * rank + 2 * batch * N)
+    check(now == [before[0], before[1] - n - (n - 1), before[2] - saved], f"launches, products and their bytes in a step: {before}, with one kernel {now}")
     every = ("", "-dense_precision bf16 -reproducible", "-dense_precision bf16 -dcn_low_rank_dim 20")
     for more in thin(every, every[1:2]):
         check(step(more, two) == step(more, one), f"{more}: the kernel is used")
+    full = "-dense_precision bf16 -interaction dcn_full"
+    before, now = (step(full, environment) for environment in (two, one))
+    check(now[:2] == [before[0], before[1] - n], f"dcn_full: launches, products: {before}, with one kernel {now}")
     words = f"{model} -epochs 2 -dense_precision bf16"
     wanted, _ = train(binary, folder, "two", 1, words, limit_s=240, environment=two)
     found, state = train(binary, folder, "one", 1, words, limit_s=240, environment=one)
@@ -206,13 +211,13 @@ def test_cuda_cross_product(binary, folder):
     check(same_bits(graphs, found), f"-dense_graphs: losses {list(graphs)}, without {list(found)}")
     check_same_tensors(other, state, "-dense_graphs")
     # no algorithm has number 9, so all products of the library are slow
-    for fastest, way, environment in ((9, "one kernel", {}), (0, "two kernels", {"CUDA_ON_CPU_SLOW": "cross_tensor_kernel"})):
+    for fastest, way, environment in ((9, "one kernel", {}), (0, "two kernels", {"CUDA_ON_CPU_SLOW": "cross_tensor_"})):
         timed, _ = train(binary, folder, f"timed{fastest}", 1, f"{words} -dense_product_algorithms 2", limit_s=240,
                          environment={"CUBLASLT_ON_CPU_FASTEST": str(fastest), **environment})
         check_close_losses(timed, wanted, 2e-3, way)
         with h5py.File(os.path.join(folder, f"timed{fastest}.h5")) as h:
-            lines = [line for line in h.attrs["products"].splitlines() if line.startswith("cross layer of ")]
-        check(lines and all(f": {way}, " in line for line in lines), f"{way}: {lines}")
+            lines = [line for line in h.attrs["products"].splitlines() if re.match("(first )?cross layer", line)]
+        check(len({line.split(" of ")[0] for line in lines}) == 3 and all(f": {way}, " in line for line in lines), f"{way}: {lines}")
 
 
 def test_cuda_kernel_times(binary, folder):

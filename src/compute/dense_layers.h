@@ -377,6 +377,23 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                        TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx);
 
+/* Two neighbouring layers of a cross network whose gradients are kept (TRS_CROSS_KEPT). */
+typedef struct {
+  int64_t batch, n, rank;
+  TrsMatrix q, V, g, dx;  /* of cross_input for the upper layer; all have the operands' type */
+  int place;              /* of cross_backward for the lower layer */
+  TrsCrossBackward lower; /* of the lower layer; lower.g is dx.data */
+  PetscBool fused;        /* true if one kernel may compute both, as in TrsCrossProduct */
+} TrsCrossInputBackward;
+
+/*
+  Do the same as cross_input for the upper layer, and then cross_backward for the lower one. If the
+  lower layer is the LAST one, dx may be left without numbers. The results have the bits of
+  cross_backward for the dx that is computed, except the sums in grad_bias, which may be added in
+  another order.
+*/
+typedef PetscErrorCode TrsCrossInputBackwardFn(TrsStream stream, const TrsCrossInputBackward *layers);
+
 /*
   Compute a cross layer of a vector: y = x0 * s + bias + x. s [batch] has one number for each
   sample. x0, x and y have the given type; s and bias are float.

@@ -226,19 +226,35 @@ static PetscErrorCode cross_product(TrsStream stream, const TrsCrossProduct *lay
 }
 
 /*
-  x0, u and g are read and h is written; dx0, in fp32, is written first and later added to. With
-  kept layers, the last call also reads their u and g, and the other calls do not read u.
+  Bytes per number. x0, u and g are read and h is written; dx0, in fp32, is written first and later
+  added to. With kept layers, the last call also reads their u and g, and the other calls do not
+  read u.
 */
-static PetscErrorCode cross_backward(TrsStream stream, int64_t batch, int64_t n, int place,
-                                     const TrsCrossBackward *layer)
+static double bytes_of_cross(int place, const TrsCrossBackward *layer)
 {
   const double size = size_of(layer->type), read = place & TRS_CROSS_FIRST ? 0 : 4,
                written = layer->total ? size : 4;
-  const double bytes = place & TRS_CROSS_KEPT ? 3 * size
-                       : layer->n_kept        ? (5 + 2 * layer->n_kept) * size
-                                              : 4 * size + read + written;
 
-  TIMED(cross_backward, (double)batch * (double)n * bytes, 0, stream, batch, n, place, layer);
+  if (place & TRS_CROSS_KEPT) return 3 * size;
+  return layer->n_kept ? (5 + 2 * layer->n_kept) * size : 4 * size + read + written;
+}
+
+static PetscErrorCode cross_backward(TrsStream stream, int64_t batch, int64_t n, int place,
+                                     const TrsCrossBackward *layer)
+{
+  TIMED(cross_backward, (double)batch * (double)n * bytes_of_cross(place, layer), 0, stream, batch, n, place,
+        layer);
+}
+
+/*
+  The product has a row of its own, as in cross_product. If one kernel computes both, the bytes are
+  still those of two kernels.
+*/
+static PetscErrorCode cross_input_backward(TrsStream stream, const TrsCrossInputBackward *layers)
+{
+  TIMED(cross_input_backward,
+        (double)layers->batch * (double)layers->n * bytes_of_cross(layers->place, &layers->lower), 0, stream,
+        layers);
 }
 
 static PetscErrorCode bce(TrsStream stream, const TrsLossArgs *args)
@@ -288,6 +304,7 @@ const TrsComputeOps *TrsComputeTimed(const TrsComputeOps *ops, const TrsDeviceOp
   TRS_TIMED(cross_forward);
   TRS_TIMED(cross_product);
   TRS_TIMED(cross_backward);
+  if (ops->cross_input_backward) TRS_TIMED(cross_input_backward);
   TRS_TIMED(bce);
   TRS_TIMED(sum_of_squares);
   TRS_TIMED(dense_update);

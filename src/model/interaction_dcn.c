@@ -186,10 +186,30 @@ static TrsCrossBackward cross_of(const TrsInteraction *interaction, const TrsCro
   return cross;
 }
 
+/* The gradient of layer l's input, and the part of the layer below it that needs no product. */
+static PetscErrorCode descend(const TrsInteraction *interaction, TrsStream stream, int64_t n, int l)
+{
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
+  TrsCrossInputBackward layers = {.batch = n,
+                                  .n = interaction->N,
+                                  .rank = net->R,
+                                  .q = net->dv,
+                                  .V = rows_of_v(interaction, &net->layer[l]),
+                                  .g = gradient_of(interaction, net, l),
+                                  .dx = gradient_of(interaction, net, l - 1),
+                                  .fused = interaction->context->fused};
+
+  PetscFunctionBegin;
+  layers.lower = cross_of(interaction, net, l - 1, &layers.place);
+  PetscCall(interaction->context->compute->cross_input_backward(stream, &layers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   With g = dout, each layer computes dx0 += g * (u + b), h = g * x0, db = sum h, dv from h, dV =
   dv^T x_l and g += dv V. At the end dx = g + dx0. For dcn_vector, dx0 += g u, h = g . x0 and db =
-  sum g. If the layers' gradients are kept, the first layer computes the parts of dx0.
+  sum g. If the layers' gradients are kept, the first layer computes the parts of dx0, and the next
+  layer's h and db follow the product in one call.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
@@ -204,21 +224,25 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     const TrsCrossLayer *layer = &net->layer[l];
     const TrsMatrix V = rows_of_v(interaction, layer), dV = TrsFloats(params->param[layer->V].grad, N);
     const TrsMatrix g = gradient_of(interaction, net, l);
-    int place;
-    const TrsCrossBackward cross = cross_of(interaction, net, l, &place);
 
-    PetscCall((net->kind->vector ? compute->vector_cross_backward : compute->cross_backward)(stream, n, N,
-                                                                                             place, &cross));
+    if (l == net->n_layers - 1 || !net->keeps) {
+      int place;
+      const TrsCrossBackward cross = cross_of(interaction, net, l, &place);
+
+      PetscCall((net->kind->vector ? compute->vector_cross_backward
+                                   : compute->cross_backward)(stream, n, N, place, &cross));
+    }
     if (net->kind->backward) PetscCall(net->kind->backward(interaction, stream, n, layer));
     PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
                                (TrsMatrixProduct){.m = R, .n = N, .k = n, .a = dv, .b = layer->x, .c = dV}));
-    if (l > 0 && !net->keeps)
+    if (l > 0 && net->keeps)
+      PetscCall(descend(interaction, stream, n, l));
+    else if (l > 0)
       PetscCall(TrsLayerMultiply(
           interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
           (TrsMatrixProduct){.m = n, .n = N, .k = R, .a = dv, .b = V, .beta = 1.0F, .c = g}));
     else
-      PetscCall(compute->cross_input(stream, n, N, R, dv, V, g, net->dx0,
-                                     l > 0 ? gradient_of(interaction, net, l - 1) : interaction->dx));
+      PetscCall(compute->cross_input(stream, n, N, R, dv, V, g, net->dx0, interaction->dx));
     PetscCall(TrsParametersReady(params, layer->bias));
   }
   if (net->K > 1) PetscCall(TrsParametersReady(params, net->gate));

@@ -237,5 +237,153 @@ static void test_cross_product(void **state)
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
 
+/* The arrays of two neighbouring layers on the device, and one row before and after each result. */
+enum { LOWER_MOST = TRS_CROSS_MOST_KEPT + 1 };
+typedef struct {
+  int64_t B, n, rank;
+  void *q, *V, *x0, *g[LOWER_MOST], *u[LOWER_MOST], *bias[LOWER_MOST];
+} LowerArrays;
+enum { LOWER_DX, LOWER_H, LOWER_DBIAS, LOWER_RESULTS }; /* the total is written to dx */
+
+/*
+  The gradient of the input of layer 1 of `layers`, and the backward of layer 0, or of a kept layer
+  if `layers` is 0. found: the results with their rows before and after them. separate: by two
+  calls.
+*/
+static void run_lower(const LowerArrays *in, int layers, PetscBool separate, PetscBool fused,
+                      char *found[LOWER_RESULTS])
+{
+  const int64_t B = in->B, n = in->n, bytes = 2 * (B + 2) * n;
+  void *result[LOWER_RESULTS];
+  TrsCrossInputBackward both = {.batch = B,
+                                .n = n,
+                                .rank = in->rank,
+                                .q = {TRS_BF16, in->rank + 8, in->q},
+                                .V = {TRS_BF16, n, in->V},
+                                .g = {TRS_BF16, n, in->g[1]},
+                                .place = layers ? TRS_CROSS_LAST : TRS_CROSS_KEPT,
+                                .lower = {.x0 = in->x0, .type = TRS_BF16},
+                                .fused = fused};
+
+  for (int i = 0; i < LOWER_RESULTS; i++) {
+    void *floats;
+
+    free(held_numbers(500 + (uint64_t)i, (B + 2) * n, PETSC_TRUE, &result[i]));
+    if (i != LOWER_DBIAS) continue;
+    free(held_numbers(600, 3 * n, PETSC_FALSE, &floats));
+    assert_petsc_ok(device->release(&result[i]));
+    result[i] = floats;
+  }
+  both.dx = (TrsMatrix){TRS_BF16, n, (uint16_t *)result[LOWER_DX] + n};
+  both.lower.g = both.dx.data;
+  both.lower.h = (uint16_t *)result[LOWER_H] + n;
+  both.lower.grad_bias = (float *)result[LOWER_DBIAS] + n;
+  if (layers) {
+    both.lower.u = in->u[0];
+    both.lower.bias = in->bias[0];
+    both.lower.total = both.dx.data;
+    for (int k = layers - 1; k > 0; k--) {
+      both.lower.kept[both.lower.n_kept].g = in->g[k];
+      both.lower.kept[both.lower.n_kept].u = in->u[k];
+      both.lower.kept[both.lower.n_kept++].bias = in->bias[k];
+    }
+  }
+  if (separate) {
+    assert_petsc_ok(cuda->cross_input(NULL, B, n, in->rank, both.q, both.V, both.g, NULL, both.dx));
+    assert_petsc_ok(cuda->cross_backward(NULL, B, n, both.place, &both.lower));
+  } else {
+    assert_petsc_ok(cuda->cross_input_backward(NULL, &both));
+  }
+  for (int i = 0; i < LOWER_RESULTS; i++)
+    found[i] = bytes_on_device(result[i], i == LOWER_DBIAS ? 4 * 3 * n : bytes);
+  for (int i = 0; i < LOWER_RESULTS; i++) assert_petsc_ok(device->release(&result[i]));
+}
+
+/* n whole numbers between -2 and 2, in bf16 on the device. Their products and sums are exact. */
+static void *whole_numbers(uint64_t array, int64_t n)
+{
+  float *values = calloc((size_t)n, sizeof(*values));
+  void *on;
+
+  for (int64_t i = 0; i < n; i++) values[i] = roundf(2.0F * draw(array, (uint64_t)i));
+  on = narrowed(values, n);
+  free(values);
+  return on;
+}
+
+/*
+  Check two neighbouring layers' backward in one call. The product is exact, so all results have the
+  same bits as those of two calls. Only the sums of the bias' gradient may have another order. No
+  row before or after the results is written.
+*/
+static void check_cross_lower(int64_t B, int64_t n, int64_t rank, int layers, PetscBool fused)
+{
+  LowerArrays in = {.B = B, .n = n, .rank = rank};
+  char *wanted[LOWER_RESULTS], *found[LOWER_RESULTS];
+  const size_t bytes = (size_t)(2 * (B + 2) * n);
+
+  in.q = whole_numbers(100, B * (rank + 8));
+  in.V = whole_numbers(101, rank * n);
+  free(held_numbers(102, B * n, PETSC_TRUE, &in.x0));
+  for (int k = 0; k < LOWER_MOST; k++) {
+    free(held_numbers(200 + (uint64_t)k, B * n, PETSC_TRUE, &in.g[k]));
+    free(held_numbers(300 + (uint64_t)k, B * n, PETSC_TRUE, &in.u[k]));
+    free(held_numbers(400 + (uint64_t)k, n, PETSC_FALSE, &in.bias[k]));
+  }
+  run_lower(&in, layers, PETSC_TRUE, PETSC_FALSE, wanted);
+  run_lower(&in, layers, PETSC_FALSE, fused, found);
+  assert_memory_equal(found[LOWER_DX], wanted[LOWER_DX], bytes);
+  assert_memory_equal(found[LOWER_H], wanted[LOWER_H], bytes);
+  for (int64_t i = 0; i < 3 * n; i++) {
+    const float sum = ((const float *)found[LOWER_DBIAS])[i], other = ((const float *)wanted[LOWER_DBIAS])[i];
+
+    if (i >= n && i < 2 * n)
+      assert_close(sum, other, 1e-4 * sqrt((double)B), 1e-5);
+    else
+      assert_true(sum == other);
+  }
+  for (int r = 0; r < LOWER_RESULTS; r++) {
+    free(wanted[r]);
+    free(found[r]);
+  }
+  for (int k = 0; k < LOWER_MOST; k++) {
+    assert_petsc_ok(device->release(&in.g[k]));
+    assert_petsc_ok(device->release(&in.u[k]));
+    assert_petsc_ok(device->release(&in.bias[k]));
+  }
+  assert_petsc_ok(device->release(&in.q));
+  assert_petsc_ok(device->release(&in.V));
+  assert_petsc_ok(device->release(&in.x0));
+}
+
+/*
+  Sizes as in test_cross_product, for a kept lower layer and for the last one of two to four layers.
+*/
+static void test_cross_lower(void **state)
+{
+  static const int64_t sizes[][3] = {
+      {128, 128, 32}, {130, 136, 64}, {9, 8, 160}, {300, 264, 96}, {1100, 8, 32}};
+
+  (void)state;
+  if (!cuda) skip();
+  for (int way = 0; way < 2; way++) {
+    setenv("TRSHARD_WAYS", way ? "fused" : "apart", 1);
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+    for (int i = 0; i < 5; i++)
+      for (int layers = 0; layers <= LOWER_MOST; layers += layers ? 1 : 2) {
+        check_cross_lower(sizes[i][0], sizes[i][1], sizes[i][2], layers, PETSC_TRUE);
+        assert_int_equal(strstr(cuda->product_library(), "own kernel for cross layers") != NULL, way == 1);
+      }
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  check_cross_lower(20, 16, 32, 0, PETSC_FALSE);
+  check_cross_lower(20, 16, 20, 2, PETSC_TRUE); /* the kernel does not take this rank */
+  check_cross_lower(20, 12, 32, 2, PETSC_TRUE); /* and not this n */
+  assert_null(strstr(cuda->product_library(), "own kernel for cross layers"));
+  unsetenv("TRSHARD_WAYS");
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+}
+
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cross_to_bf16),
-              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_cross_product))
+              cmocka_unit_test(test_cross_kept), cmocka_unit_test(test_cross_product),
+              cmocka_unit_test(test_cross_lower))
