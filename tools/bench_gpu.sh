@@ -222,7 +222,7 @@ train_variants() {
     # shellcheck disable=SC2086
     if wanted=${steps:-$(steps_in_time)} && train_model "$wanted" $options; then
       echo "# $name, batch $batch, $n_steps steps"
-      grep -E '^(overlap|exposed|device|trained on|stages|memory|kernels|kernel|product) ' "$work/train"
+      grep -E '^(overlap|exposed|device|trained on|stages|memory|choice|kernels|kernel|product) ' "$work/train"
       rate=$(samples_per_s "$work/train")
       goal "$name, samples/s" "$rate" "${first:-$rate}" ""
       first=${first:-$rate}

@@ -242,8 +242,8 @@ def test_cuda_any_order(binary, folder):
 
 
 def test_cuda_algorithms(binary, folder):
-    """-dense_product_algorithms: the result file names the fastest algorithm, and the results equal
-    the first algorithm's. The option is refused if bits are guaranteed."""
+    """-dense_product_algorithms: the result file names the fastest algorithm, -log_view prints it, and
+    the results equal the first algorithm's. The option is refused if bits are guaranteed."""
     make(folder)
     shared = f"{MIXED} -steps 6 {NCCL}"
     wanted, state = train(binary, folder, "first", 2, shared, limit_s=240)
@@ -256,8 +256,13 @@ def test_cuda_algorithms(binary, folder):
     check(SHARED or all(": algorithm 4 of 5, " in line for line in products), f"products: {products}")
     with h5py.File(os.path.join(folder, "first.h5")) as h:
         check("products" not in h.attrs, "timed without the option")
-    words = f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -reproducible -dense_product_algorithms 2 {NCCL}"
-    check("-dense_product_algorithms" in run(binary, 1, words, folder, status=64).text, "not refused with -reproducible")
+    words = f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -dense_product_algorithms 2 {NCCL}"
+    check("-dense_product_algorithms" in run(binary, 1, f"{words} -reproducible", folder, status=64).text, "not refused with -reproducible")
+    text = run(binary, 1, f"{words} -steps 4 -log_view -output view.h5", folder).text
+    with h5py.File(os.path.join(folder, "view.h5")) as h:
+        products = h.attrs["products"].splitlines()
+    printed = [line[11:] for line in text.splitlines() if line.startswith("choice     ")]
+    check(printed == products and products, f"choices: {printed}, in the file {products}")
 
 
 def test_cuda_bf16(binary, folder):

@@ -191,13 +191,25 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Record the matrix-multiplication algorithms that rank 0 chose by timing them. */
+/*
+  Record the matrix-multiplication algorithms that rank 0 chose by timing them, and print them with
+  -log_view.
+*/
 static PetscErrorCode record_products(const TrsSession *session, TrsResults results)
 {
   const char *choices = session->machine.compute->product_choices();
+  PetscBool log_view;
 
   PetscFunctionBegin;
-  if (choices[0]) PetscCall(TrsResultsSetText(results, "products", choices));
+  if (!choices[0]) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsResultsSetText(results, "products", choices));
+  PetscCall(PetscLogIsActive(&log_view));
+  for (const char *line = choices; log_view && *line;) {
+    const int length = (int)strcspn(line, "\n");
+
+    PetscCall(PetscPrintf(session->comm, "%-10s %.*s\n", "choice", length, line));
+    line += line[length] ? length + 1 : length;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
