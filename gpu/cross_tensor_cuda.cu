@@ -4,12 +4,12 @@
   thread block computes a tile of the product. Four warps compute a quarter of it each, from parts
   of both operands in shared memory; copies of the next parts are under way meanwhile. Then the tile
   goes to shared memory, and rows of it become rows of the results. Two blocks share a
-  multiprocessor, so that one of them multiplies while the other moves its rows. The backward's
-  blocks need a multiprocessor with 141 KB of shared memory for this.
+  multiprocessor, so that one of them can multiply while the other moves its rows. Two blocks of the
+  backward need 141 KB of shared memory.
 
-  The results have the bits of cross_forward and cross_backward for the product that is written.
-  Only the sums of a bias' gradient may be in another order. Bytes moved: both operands from L2 once
-  for each tile, the other arrays once.
+  The results have the bits of cross_forward and cross_backward for the same rounded product. Only
+  the sums of a bias gradient may be added in a different order. Each block reads its part of both
+  operands from L2. The other arrays are moved once; the sums of runs are written and read again.
 */
 #include "gpu/column_sums_cuda.h"
 #include "gpu/cross_tensor_cuda.h"
@@ -21,19 +21,19 @@
 enum {
   TRS_CROSS_TILE = 128, /* rows and columns of a block's tile */
   TRS_CROSS_WARP = 64,  /* rows and columns of a warp's quarter */
-  TRS_CROSS_DEPTH = 32, /* columns of a and b in a part */
+  TRS_CROSS_DEPTH = 32, /* values of k in a part */
   TRS_CROSS_PARTS = 3,  /* parts in shared memory: one is used, two are under way */
   TRS_CROSS_THREADS = 128,
   TRS_CROSS_PART = 2 * TRS_CROSS_TILE * TRS_CROSS_DEPTH, /* numbers of a part, of a and b */
-  /* distance of two rows of the tile in shared memory, so that neighbouring rows use other banks */
+  /* distance of two rows of the tile in shared memory; neighbouring rows use different banks */
   TRS_CROSS_PITCH = TRS_CROSS_TILE + 8,
-  /* distance of columns 4 to 7 from columns 0 to 3 of each eight in a tile of floats, for the same
-     reason: a thread reads eight columns with two accesses */
+  /* in a tile of floats, columns 4 to 7 of every eight lie this far behind columns 0 to 3, so that
+     neighbouring threads read adjacent 16 bytes */
   TRS_CROSS_APART = TRS_CROSS_TILE / 2 + 4,
-  TRS_CROSS_LANES = TRS_CROSS_TILE / 8, /* threads that move a row, eight numbers each */
-  TRS_CROSS_ROWS = TRS_CROSS_THREADS / TRS_CROSS_LANES,
-  /* rows whose columns are added before their sums are, as in visit_and_sum for multiples of 64 up
-     to 8,192 rows */
+  TRS_CROSS_LANES = TRS_CROSS_TILE / 8,                 /* threads that move a row */
+  TRS_CROSS_ROWS = TRS_CROSS_THREADS / TRS_CROSS_LANES, /* rows that the threads move at a time */
+  /* rows of a run; a run is added first, then the sums of runs. visit_and_sum has these runs for
+     multiples of 64 up to 8,192 rows */
   TRS_CROSS_RUN = TRS_SUM_LEAST_ROWS,
   TRS_CROSS_RUNS = TRS_CROSS_TILE / TRS_CROSS_RUN,
   TRS_CROSS_PARTS_BYTES = TRS_CROSS_PARTS * TRS_CROSS_PART * 2,
@@ -51,7 +51,7 @@ struct CrossOperands {
   const Bf16 *a, *b;
 };
 
-/* A warp's sums: tiles of 16 rows and of 8 columns, and a lane's numbers in each. */
+/* A lane's part of a warp's sums: [tiles of 16 rows][tiles of 8 columns][numbers]. */
 typedef float CrossSums[TRS_CROSS_WARP / 16][TRS_CROSS_WARP / 8][4];
 
 /*
@@ -63,13 +63,13 @@ static __device__ __forceinline__ int place_of(int row, int group)
   return row * TRS_CROSS_DEPTH + (group ^ (row >> 1 & 3)) * 8;
 }
 
-/* The same for a part's rows of 256 bytes, in which row k has the columns of b. */
+/* The same for a part of b whose row k has the tile's columns, 256 bytes. */
 static __device__ __forceinline__ int place_in_wide(int k, int group)
 {
   return k * TRS_CROSS_TILE + (group ^ (k & 7)) * 8;
 }
 
-/* The rows of a matrix with k columns that a thread copies, from the first row of the tile on. */
+/* A thread's part of a matrix [rows, k]: parts of its rows, from row `first` on. */
 struct CrossRows {
   enum { EACH = TRS_CROSS_TILE * TRS_CROSS_DEPTH / 8 / TRS_CROSS_THREADS, APART = TRS_CROSS_TILE / EACH };
   const Bf16 *from[EACH];
@@ -80,7 +80,7 @@ struct CrossRows {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
       const int64_t row = first + thread / 4 + APART * i;
-      /* a valid row in any case; results of other rows are not stored */
+      /* behind the last row, the last row is read, and the result is not stored */
       from[i] = matrix + (row < rows ? row : rows - 1) * stride + thread % 4 * 8;
     }
   }
@@ -94,9 +94,7 @@ struct CrossRows {
   }
 };
 
-/*
-  The columns of a matrix with k rows that a thread copies, from the first column of the tile on.
-*/
+/* A thread's part of a matrix [k, cols]: eight columns of some rows. */
 struct CrossColumns {
   enum { EACH = TRS_CROSS_TILE * TRS_CROSS_DEPTH / 8 / TRS_CROSS_THREADS };
   const Bf16 *from;
@@ -106,7 +104,7 @@ struct CrossColumns {
   {
     const int thread = static_cast<int>(threadIdx.x);
     const int64_t col = first + thread % TRS_CROSS_LANES * 8;
-    /* valid columns in any case */
+    /* behind the last column, the last columns are read, and the results are not stored */
     from = matrix + thread / TRS_CROSS_LANES * stride + (col < cols ? col : cols - 8);
   }
   /* Copy TRS_CROSS_DEPTH rows, from row k on. */
@@ -122,7 +120,8 @@ struct CrossColumns {
 };
 
 /*
-  Load b's numbers for 16 columns, from `col` on, and for eight or 16 rows of k from group `k` on.
+  Load b's numbers for 16 columns from `col` on, and for 16 values of k. The argument k counts
+  groups of eight values.
 */
 template <bool TRANS_B>
 static __device__ __forceinline__ void load_b(const Bf16 *b, int col, int k, unsigned word[4])
@@ -159,10 +158,9 @@ static __device__ __forceinline__ void multiply_part(const Bf16 *a, const Bf16 *
   }
 }
 
-/* The first row and column of a warp in its block's tile, and those of the tile. */
 struct CrossPlace {
-  int row, col;
-  int64_t first, first_col;
+  int row, col;             /* first row and column of the warp's quarter in the tile */
+  int64_t first, first_col; /* first row and column of the tile in the result */
   __device__ __forceinline__ CrossPlace()
       : row(static_cast<int>(threadIdx.x) / 64 * TRS_CROSS_WARP),
         col(static_cast<int>(threadIdx.x) / 32 % 2 * TRS_CROSS_WARP),
@@ -217,7 +215,7 @@ struct CrossForward {
   Bf16 *u, *y;
 };
 
-/* y = x0 * (u + bias) + x of eight numbers, as in cross_forward_kernel */
+/* y = x0 * (u + bias) + x for eight numbers, as in cross_forward_kernel */
 static __device__ __forceinline__ uint4 cross_eight(uint4 x0, uint4 u, const float *bias, uint4 x)
 {
   float of_x0[8], of_u[8], of_x[8];
@@ -232,7 +230,7 @@ static __device__ __forceinline__ uint4 cross_eight(uint4 x0, uint4 u, const flo
   return uint4{word[0], word[1], word[2], word[3]};
 }
 
-/* Write the rows of u and y of a block's tile, whose u is in shared memory. */
+/* Write u and y for a block's tile. `tile` has u in shared memory. */
 static __device__ __forceinline__ void keep_outputs(const CrossForward &s, const CrossPlace &place,
                                                     const Bf16 *tile)
 {
@@ -341,10 +339,9 @@ PetscErrorCode TrsCrossTensorForward(TrsStream stream, const TrsCrossProduct *l)
 /* --- the backward --- */
 
 /*
-  The gradient of a layer's input, which is the product plus `added`, and the lower layer's
-  backward. KEPT: 0 if the lower layer is kept; otherwise the number of layers above it, and the
-  total is computed. layer[KEPT] is the lower layer, whose gradient is the result of the product,
-  and layer[KEPT - 1].g is `added`.
+  The gradient of the upper layer's input is the product plus `added`. It is also g of the lower
+  layer, which is layer[KEPT]. KEPT is 0 if the lower layer is kept. Otherwise KEPT layers are above
+  it, the total is computed, and layer[KEPT - 1].g is `added`.
 */
 template <int KEPT> struct CrossLower {
   CrossOperands product;
@@ -372,7 +369,10 @@ template <int KEPT> struct CrossRow {
       u[k] = *reinterpret_cast<const uint4 *>(s.layer[k].u + at);
     }
   }
-  /* Store the results, and add h to the sums of columns. `product` has the row's product. */
+  /*
+    Store the results, and add h to the sums of columns. product: columns 0 to 3 of the row in
+    shared memory; columns 4 to 7 are TRS_CROSS_APART behind them.
+  */
   __device__ __forceinline__ void use(const CrossLower<KEPT> &s, int64_t at, const float bias[][8],
                                       const float *product, float sum[8]) const
   {
@@ -418,7 +418,7 @@ template <int KEPT> struct CrossRow {
   }
 };
 
-/* Write the rows of the results, and add the columns of h over each thread's rows of each run. */
+/* Write h, and dx or the total. Add each column of h over this thread's rows of each run. */
 template <int KEPT>
 static __device__ __forceinline__ void keep_gradients(const CrossLower<KEPT> &s, const CrossPlace &place,
                                                       const float *tile, float sum[TRS_CROSS_RUNS][8])
@@ -455,8 +455,8 @@ static __device__ __forceinline__ void keep_gradients(const CrossLower<KEPT> &s,
 }
 
 /*
-  Add the threads' sums of each run in order, and in the last block of a column of tiles the runs'
-  sums, with the order of visit_kernel. part: shared memory for [TRS_CROSS_ROWS, TRS_CROSS_TILE].
+  Add the threads' sums of each run. The last block of a column of tiles then adds the runs' sums.
+  Both orders are those of visit_kernel. part: shared memory, [TRS_CROSS_ROWS, TRS_CROSS_TILE].
 */
 template <int KEPT>
 static __device__ __forceinline__ void keep_sums(const CrossLower<KEPT> &s, const CrossPlace &place,

@@ -10,6 +10,8 @@ bool TrsCrossTakesTensorCores(const TrsCrossProduct *layer);
 /* Compute the layer. TrsCrossTakesTensorCores() must be true. */
 PetscErrorCode TrsCrossTensorForward(TrsStream stream, const TrsCrossProduct *layer);
 
-/* The same for a backward. dx is not written if the lower layer is the LAST one. */
+/* True if the kernel can compute the backward of these two layers. */
 bool TrsCrossLowerTakesTensorCores(const TrsCrossInputBackward *layers);
+
+/* Compute it. In a LAST call only the total is written, which may be dx. */
 PetscErrorCode TrsCrossTensorLower(TrsStream stream, const TrsCrossInputBackward *layers);

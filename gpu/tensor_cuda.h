@@ -33,9 +33,9 @@ static __device__ __forceinline__ void multiply_tile_bf16(const unsigned a[4], c
 }
 
 /*
-  Load N tiles (2 or 4) of 8 x 8 from shared memory, transposed, as the words of b above. Lane l < 8
-  N has the address of row l % 8 of tile l / 8, aligned to 16 bytes. Word w of a lane has the
-  numbers of rows 2 (l % 4) and 2 (l % 4) + 1 in column l / 4 of tile w.
+  Load N tiles (2 or 4) of 8 x 8 from shared memory, transposed, as the words of b above. Lane l,
+  below 8N, passes the address of row l % 8 of tile l / 8, which must be aligned to 16 bytes. Word w
+  of a lane has the numbers of rows 2 (l % 4) and 2 (l % 4) + 1 in column l / 4 of tile w.
 */
 template <int N> static __device__ __forceinline__ void load_transposed(const Bf16 *row, unsigned word[N])
 {

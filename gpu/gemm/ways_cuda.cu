@@ -11,13 +11,16 @@
 
 enum {
   TRS_WAYS_CHOICES = 192,
-  /* compared numbers of a result: windows, at equal distances, of runs that are compared each */
+  /* a result is compared in windows at equal distances, and a window in runs */
   TRS_WAYS_WINDOWS = 8,
   TRS_WAYS_WINDOW = 1 << 18,
   TRS_WAYS_RUN = 1 << 12
 };
 
-/* The largest difference of both ways' runs, relative to their size. bf16 rounds by 2^-9. */
+/*
+  The largest norm of the difference of two runs, relative to the norm of the first way's run. bf16
+  rounds by at most 2^-8.
+*/
 static const double most_difference = 0x1p-6;
 
 /* The ways' index in arrays. */
@@ -70,7 +73,7 @@ void TrsWaysText(char *text, size_t size)
     length = snprintf(line, sizeof(line), "%s of %lld x %lld x %lld: %s, one kernel %.4g us%s, two %.4g us\n",
                       c.what, static_cast<long long>(c.m), static_cast<long long>(c.n),
                       static_cast<long long>(c.k), c.way == FUSED ? "one kernel" : "two kernels",
-                      1e3 * static_cast<double>(c.ms[FUSED]), c.differs ? " with other results" : "",
+                      1e3 * static_cast<double>(c.ms[FUSED]), c.differs ? ", but with different results" : "",
                       1e3 * static_cast<double>(c.ms[APART]));
     if (length < 0 || used + static_cast<size_t>(length) >= size) break;
     memcpy(text + used, line, static_cast<size_t>(length) + 1);
@@ -89,15 +92,15 @@ static PetscErrorCode run(TrsStream stream, const void *context, int way, bool *
 
 /* --- comparison of both ways --- */
 
-/* Numbers of a window of a result. */
+/* Return the numbers in each window of result i. */
 static int64_t window_of(const TrsWays *ways, int i)
 {
   return PetscMin(ways->result[i].n, static_cast<int64_t>(TRS_WAYS_WINDOW));
 }
 
 /*
-  Compute the results in one way, and copy the compared numbers to the host. Before, all results are
-  NaN, so that numbers of an earlier call are not taken for this way's.
+  Compute the results in one way, and copy the compared numbers to the host. First set all results
+  to NaN, so that numbers of an earlier call cannot pass for this way's.
 */
 static PetscErrorCode read_results(TrsStream stream, const TrsWays *ways, int way, char *to)
 {
@@ -129,7 +132,7 @@ static double number_at(const char *from, int64_t i, TrsDType type)
                                               : reinterpret_cast<const float *>(from)[i]);
 }
 
-/* True if the difference of two runs is small beside the second one. False with NaN. */
+/* True if the runs differ little, relative to `wanted`. False if a number is NaN. */
 static bool are_close(const char *found, const char *wanted, int64_t first, int64_t end, TrsDType type)
 {
   double difference = 0, size = 0;

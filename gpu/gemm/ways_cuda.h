@@ -3,9 +3,9 @@
   The choice between two ways to compute a product and what follows it: a product of the library and
   then a kernel of ours, or one kernel of ours for both. The first way is used unless products are
   timed (-dense_product_algorithms). Then both ways are timed when the sizes occur for the second
-  time. The second way is used if it takes at most 0.97 of the first one's time, and if both have
-  the same results except for rounding, because tests do not run on every GPU. Choices belong to the
-  process. Only the main thread may call these functions. Internal to gpu/.
+  time. The second way is used if it takes less than 0.97 of the first one's time, and if samples of
+  the results agree except for rounding. They are compared because no test may have run on this GPU.
+  Choices belong to the process. Only the main thread may call these functions. Internal to gpu/.
 */
 #pragma once
 

@@ -174,9 +174,9 @@ def step_counts(binary, folder, batch, more):
 
 
 def test_cuda_cross_product(binary, folder):
-    """In bf16, one kernel can make a cross layer's last product and its element-wise part, and in
-    the backward the product for a layer's input and the next layer's element-wise part: the library
-    makes fewer products, and the number of launches stays. fp32, -reproducible, and sizes that the
+    """In bf16, one kernel can compute a cross layer's last product and its element-wise part, and in
+    the backward the product for a layer's input and the lower layer's element-wise part: the library
+    computes fewer products, and the number of launches stays. fp32, -reproducible, and sizes that the
     kernels do not take are computed by two kernels, and so is dcn_full's backward. Graphs have the
     same bits. If products are timed, the faster way is used, and otherwise two kernels are."""
     make(folder)
@@ -194,7 +194,7 @@ def test_cuda_cross_product(binary, folder):
         return [(long - short) / 2 for short, long in zip(*counts)]
 
     before, now = (step("-dense_precision bf16", environment) for environment in (two, one))
-    # each product reads both operands and writes its result, to which the backward's products add a gradient
+    # each product reads both operands and writes its result; the backward's products also read a gradient
     saved = n * 2 * (batch * rank + N * rank + batch * N) + (n - 1) * 2 * (batch * rank + N * rank + 2 * batch * N)
     check(now == [before[0], before[1] - n - (n - 1), before[2] - saved], f"launches, products and their bytes in a step: {before}, with one kernel {now}")
     every = ("", "-dense_precision bf16 -reproducible", "-dense_precision bf16 -dcn_low_rank_dim 20")

@@ -635,7 +635,8 @@ typedef struct {
   /* if both are NULL, a backward sorts the ids itself, and TrsTbeInput.occurrences must be NULL */
   TrsTbeFindOccurrencesFn *tbe_find_occurrences;
   TrsTbeOccurrencesDestroyFn *tbe_occurrences_destroy;
-  TrsCrossInputBackwardFn *cross_input_backward; /* NULL if the operands' type is always fp32 */
+  /* NULL if this backend's operands are always fp32 */
+  TrsCrossInputBackwardFn *cross_input_backward;
   TRS_KERNELS(TRS_KERNEL_MEMBER)
 } TrsComputeOps;
 

@@ -377,20 +377,22 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                        TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx);
 
-/* Two neighbouring layers of a cross network whose gradients are kept (TRS_CROSS_KEPT). */
+/*
+  Two neighbouring layers, l and the lower layer l - 1, of a cross network whose gradients are kept
+  (TRS_CROSS_KEPT).
+*/
 typedef struct {
   int64_t batch, n, rank;
-  TrsMatrix q, V, g, dx;  /* of cross_input for the upper layer; all have the operands' type */
-  int place;              /* of cross_backward for the lower layer */
-  TrsCrossBackward lower; /* of the lower layer; lower.g is dx.data */
+  TrsMatrix q, V, g, dx;  /* arguments of cross_input for layer l, in the operands' type */
+  int place;              /* argument of cross_backward for the lower layer */
+  TrsCrossBackward lower; /* argument of cross_backward for the lower layer; lower.g is dx.data */
   PetscBool fused;        /* true if one kernel may compute both, as in TrsCrossProduct */
 } TrsCrossInputBackward;
 
 /*
-  Do the same as cross_input for the upper layer, and then cross_backward for the lower one. If the
-  lower layer is the LAST one, dx may be left without numbers. The results have the bits of
-  cross_backward for the dx that is computed, except the sums in grad_bias, which may be added in
-  another order.
+  Do the same as cross_input for layer l, and then cross_backward for the lower layer. After a LAST
+  call, dx's numbers are undefined, unless the total is dx. The results have the bits of
+  cross_backward for the same dx. Only the sums in grad_bias may be added in a different order.
 */
 typedef PetscErrorCode TrsCrossInputBackwardFn(TrsStream stream, const TrsCrossInputBackward *layers);
 

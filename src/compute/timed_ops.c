@@ -226,9 +226,9 @@ static PetscErrorCode cross_product(TrsStream stream, const TrsCrossProduct *lay
 }
 
 /*
-  Bytes per number. x0, u and g are read and h is written; dx0, in fp32, is written first and later
-  added to. With kept layers, the last call also reads their u and g, and the other calls do not
-  read u.
+  Return the bytes per number of a cross_backward. x0, u and g are read and h is written; dx0, in
+  fp32, is written first and later added to. With kept layers, the last call also reads their u and
+  g, and the other calls do not read u.
 */
 static double bytes_of_cross(int place, const TrsCrossBackward *layer)
 {
@@ -247,8 +247,8 @@ static PetscErrorCode cross_backward(TrsStream stream, int64_t batch, int64_t n,
 }
 
 /*
-  The product has a row of its own, as in cross_product. If one kernel computes both, the bytes are
-  still those of two kernels.
+  Products have rows of their own in the table, so this row counts only the element-wise part. The
+  bytes are those of two kernels, even if one kernel computes both.
 */
 static PetscErrorCode cross_input_backward(TrsStream stream, const TrsCrossInputBackward *layers)
 {

@@ -79,9 +79,9 @@ static const TrsOptionSpec specs[] = {
      "and their gradients are rounded, too"},
     {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
      "with -device cuda: when a product's shape occurs for the second time, time up to this many "
-     "algorithms of cuBLASLt and keep the fastest. In bf16, kernels that also compute the rest of a cross "
-     "layer are timed, too. -log_view prints the choices. With 1, cuBLASLt's first algorithm is used. Above "
-     "1, bits may differ from run to run; not with -reproducible"},
+     "algorithms of cuBLASLt and keep the fastest. In bf16, kernels that join a cross layer's product and "
+     "the element-wise part after it are timed, too. -log_view prints the choices. With 1, cuBLASLt's first "
+     "algorithm is used. Above 1, bits may differ from run to run; not with -reproducible"},
     {"-dense_product_table", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "with -device cuda: use the algorithms of cuBLASLt that this file lists for the products' shapes. "
      "tools/product_table.py makes it from the times of -log_view_products. Bits are then the same in "

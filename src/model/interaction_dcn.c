@@ -186,7 +186,7 @@ static TrsCrossBackward cross_of(const TrsInteraction *interaction, const TrsCro
   return cross;
 }
 
-/* The gradient of layer l's input, and the part of the layer below it that needs no product. */
+/* Compute the gradient of layer l's input, and the element-wise backward of layer l - 1. */
 static PetscErrorCode descend(const TrsInteraction *interaction, TrsStream stream, int64_t n, int l)
 {
   const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
@@ -208,8 +208,8 @@ static PetscErrorCode descend(const TrsInteraction *interaction, TrsStream strea
 /*
   With g = dout, each layer computes dx0 += g * (u + b), h = g * x0, db = sum h, dv from h, dV =
   dv^T x_l and g += dv V. At the end dx = g + dx0. For dcn_vector, dx0 += g u, h = g . x0 and db =
-  sum g. If the layers' gradients are kept, the first layer computes the parts of dx0, and the next
-  layer's h and db follow the product in one call.
+  sum g. If the layers' gradients are kept, the first layer computes all parts of dx0. One call then
+  computes g + dv V of layer l, and h and db of layer l - 1.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {

@@ -192,8 +192,7 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
 }
 
 /*
-  Record the matrix-multiplication algorithms that rank 0 chose by timing them, and print them with
-  -log_view.
+  Record the choices that rank 0 made by timing products, and print them if -log_view is set.
 */
 static PetscErrorCode record_products(const TrsSession *session, TrsResults results)
 {

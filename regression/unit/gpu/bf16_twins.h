@@ -19,8 +19,8 @@ static inline void *narrowed(const float *values, int64_t n)
 }
 
 /*
-  Check that n numbers of a type on the device are close to the expected numbers. 2^-8 is one unit
-  in the last place of bf16.
+  Check that n numbers of a type on the device are close to the expected numbers. bf16 rounds by
+  at most 2^-8.
 */
 static inline void assert_near_on_device(const void *found, TrsDType type, const float *expected, int64_t n,
                                          double tolerance)

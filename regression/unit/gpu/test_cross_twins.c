@@ -149,7 +149,7 @@ static void test_cross_to_bf16(void **state)
 
 /*
   Check a cross layer's product and element-wise part in one call. u is close to the CPU's: its
-  products are exact, sums are in another order, and u is rounded by 2^-9. y has the bits of
+  products are exact, sums are in another order, and u is rounded by 2^-8. y has the bits of
   cross_forward for the u that was written. No row before or after u and y is written.
 */
 static void check_cross_product(int64_t B, int64_t n, int64_t k, int64_t more, PetscBool fused)
@@ -230,14 +230,14 @@ static void test_cross_product(void **state)
   }
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
   check_cross_product(20, 16, 20, 0, PETSC_TRUE); /* the kernel does not take this k */
-  check_cross_product(20, 12, 32, 0, PETSC_TRUE); /* and not this n */
-  check_cross_product(20, 16, 32, 4, PETSC_TRUE); /* and not these rows */
+  check_cross_product(20, 12, 32, 0, PETSC_TRUE); /* the kernel does not take this n */
+  check_cross_product(20, 16, 32, 4, PETSC_TRUE); /* the kernel does not take these rows */
   assert_null(strstr(cuda->product_library(), "own kernel for cross layers"));
   unsetenv("TRSHARD_WAYS");
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
 
-/* The arrays of two neighbouring layers on the device, and one row before and after each result. */
+/* The inputs of layers on the device. Index k of g, u and bias is layer k. */
 enum { LOWER_MOST = TRS_CROSS_MOST_KEPT + 1 };
 typedef struct {
   int64_t B, n, rank;
@@ -246,8 +246,8 @@ typedef struct {
 enum { LOWER_DX, LOWER_H, LOWER_DBIAS, LOWER_RESULTS }; /* the total is written to dx */
 
 /*
-  The gradient of the input of layer 1 of `layers`, and the backward of layer 0, or of a kept layer
-  if `layers` is 0. found: the results with their rows before and after them. separate: by two
+  Compute the gradient of layer 1's input and the backward of layer 0, or of a kept layer if
+  `layers` is 0. found: each result with the row before it and the row after it. separate: use two
   calls.
 */
 static void run_lower(const LowerArrays *in, int layers, PetscBool separate, PetscBool fused,
@@ -357,8 +357,8 @@ static void check_cross_lower(int64_t B, int64_t n, int64_t rank, int layers, Pe
 }
 
 /*
-  Sizes as in test_cross_product, for a kept lower layer and for the last one of two to four layers.
-*/
+  Sizes of test_cross_product, and one with many runs. The lower layer is kept, or is layer 0 of two
+  to four layers. */
 static void test_cross_lower(void **state)
 {
   static const int64_t sizes[][3] = {
@@ -378,7 +378,7 @@ static void test_cross_lower(void **state)
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
   check_cross_lower(20, 16, 32, 0, PETSC_FALSE);
   check_cross_lower(20, 16, 20, 2, PETSC_TRUE); /* the kernel does not take this rank */
-  check_cross_lower(20, 12, 32, 2, PETSC_TRUE); /* and not this n */
+  check_cross_lower(20, 12, 32, 2, PETSC_TRUE); /* the kernel does not take this n */
   assert_null(strstr(cuda->product_library(), "own kernel for cross layers"));
   unsetenv("TRSHARD_WAYS");
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
