@@ -170,7 +170,7 @@ train_and_judge() {
     return
   fi
   echo "# $model, batch $batch, $described, $precision, $n_steps steps"
-  grep -E '^(overlap|exposed|device|trained on|stages|memory) ' "$work/train"
+  grep -E '^(overlap|exposed|device|idle|trained on|stages|memory) ' "$work/train"
   if [ "$model" = MLPerf ]; then
     # HugeCTR's samples/s per GPU on one DGX H100, with 6,912 samples per GPU, including the all-to-all: 209.7 M samples in 14.444 s on 8 GPUs,
     # mlcommons/training_results_v3.0, NVIDIA/results/dgxh100_ngc23.04_merlin_hugectr/dlrm_dcnv2/result_0.txt
@@ -218,11 +218,11 @@ train_variants() {
     name="$model $precision $variant"
     if late "$name" 10; then continue; fi
     options=$(variant_options "$variant") || exit 64
-    [ -z "${TRSHARD_RESULTS:-}" ] || [ "$variant" = kernels ] || options="$options -trace $TRSHARD_RESULTS/$model-$precision-$variant.json -trace_first_step 100 -trace_steps 20"
+    [ -z "${TRSHARD_RESULTS:-}" ] || [ "$variant" = kernels ] || options="$options -trace $TRSHARD_RESULTS/$model-$precision-$variant.json -trace_first_step 100 -trace_steps 100"
     # shellcheck disable=SC2086
     if wanted=${steps:-$(steps_in_time)} && train_model "$wanted" $options; then
       echo "# $name, batch $batch, $n_steps steps"
-      grep -E '^(overlap|exposed|device|trained on|stages|memory|choice|kernels|kernel|product) ' "$work/train"
+      grep -E '^(overlap|exposed|device|idle|trained on|stages|memory|choice|kernels|kernel|product) ' "$work/train"
       rate=$(samples_per_s "$work/train")
       goal "$name, samples/s" "$rate" "${first:-$rate}" ""
       first=${first:-$rate}

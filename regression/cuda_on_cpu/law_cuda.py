@@ -531,6 +531,9 @@ def test_cuda_trace(binary, folder):
         check(found and 0 <= float(found[1]) <= 100, f"{name}: exposed communication:\n{text}")
         found = re.search(r"device +([\d.]+) ms a step in stages of the compute stream, a step took ([\d.]+) ms: [\d.]+ times", text)
         check(found and float(found[1]) > 0 and float(found[2]) > 0, f"{name}: compute stream's part of a step:\n{text}")
+        found = re.search(r"idle +([\d.]+) ms a step in no stage of the compute stream; meanwhile on the host: (.*)", text)
+        parts = [float(part.split()[-1]) for part in found[2].split(", ")] if found else []
+        check(parts and abs(sum(parts) - float(found[1])) <= 0.001 * len(parts) + 0.001, f"{name}: idle time:\n{text}")
         check_device_rows(os.path.join(folder, f"{name}.json"), range(3, 7), name, {**STREAMS, "prefetch stream": {"embedding backward"} | cache})
         check(re.findall(r"(overlap|exposed) +[^:]*: ", run(binary, 2, f"{shared} -trace_first_step 3", folder, limit_s=240).text).count("overlap") == 3, f"{name}: not told without a file")
 

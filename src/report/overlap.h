@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Measures the share of exchanges and copies that run while the rank computes. The functions use the
-  spans of one rank's trace. They sort the spans, so time and memory grow with the number of spans.
+  Measures the share of exchanges and copies that run while the rank computes, and the time in which
+  a device computes nothing. The functions use the spans of one rank's trace. They sort the spans,
+  so time and memory grow with the number of spans.
 */
 #pragma once
 
@@ -29,3 +30,22 @@ typedef struct {
 */
 PetscErrorCode TrsOverlapFind(int64_t n, const TrsTraceSpan *span, unsigned kinds, TrsTraceRow row,
                               TrsOverlap *overlap);
+
+/* The time in which a device's compute stream was in no stage, by what the main thread did then. */
+typedef struct {
+  int64_t n_steps; /* number of steps that are counted */
+  double idle_s;   /* sum of all following times */
+  /* TRS_STAGE_NONE: within a step, but in no stage */
+  double stage_s[TRS_N_STAGES];
+  double between_s; /* between two steps */
+} TrsIdle;
+
+/*
+  TrsOverlapIdle - Measure the time in which a device's compute stream is in no stage.
+
+  The time from the beginning of the second recorded step to the end of the last one counts. The
+  first step does not, because the stream may still compute for a step that is not recorded. With
+  less than two steps, all results are 0. The arguments are those of TrsOverlapFind(). Not
+  collective.
+*/
+PetscErrorCode TrsOverlapIdle(int64_t n, const TrsTraceSpan *span, TrsIdle *idle);

@@ -68,6 +68,41 @@ static PetscErrorCode find_overlap(const TrsTrace *trace, int64_t n, const TrsTr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Print the time in which the device computes nothing, and what the hosts do then, as means of all
+  ranks. Collective.
+*/
+static PetscErrorCode print_idle(const TrsTrace *trace, int64_t n, const TrsTraceSpan *span)
+{
+  TrsIdle idle;
+  double sums[TRS_N_STAGES + 3];
+  const char *before = "; meanwhile on the host: ";
+
+  PetscFunctionBegin;
+  PetscCall(TrsOverlapIdle(n, span, &idle));
+  for (int i = 0; i < TRS_N_STAGES; i++) sums[i] = idle.stage_s[i];
+  sums[TRS_N_STAGES] = idle.between_s;
+  sums[TRS_N_STAGES + 1] = idle.idle_s;
+  sums[TRS_N_STAGES + 2] = (double)idle.n_steps;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, sums, TRS_N_STAGES + 3, MPI_DOUBLE, MPI_SUM, trace->comm));
+  if (sums[TRS_N_STAGES + 2] <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPrintf(trace->comm, "%-10s %.3f ms a step in no stage of the compute stream", "idle",
+                        1e3 * sums[TRS_N_STAGES + 1] / sums[TRS_N_STAGES + 2]));
+  for (int i = 0; i <= TRS_N_STAGES; i++) {
+    const double ms = 1e3 * sums[i] / sums[TRS_N_STAGES + 2];
+
+    if (ms < 0.0005) continue;
+    PetscCall(PetscPrintf(trace->comm, "%s%s %.3f", before,
+                          i == TRS_N_STAGES     ? "between steps"
+                          : i == TRS_STAGE_NONE ? "no stage"
+                                                : TrsStageName((TrsStage)i),
+                          ms));
+    before = ", ";
+  }
+  PetscCall(PetscPrintf(trace->comm, "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Print the report's lines about overlap. Collective. */
 static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsTraceSpan *span)
 {
@@ -104,6 +139,7 @@ static PetscErrorCode print_overlap(const TrsTrace *trace, int64_t n, const TrsT
                     "%-10s %.3f ms a step in stages of the compute stream, a step took %.3f ms: %.2f times\n",
                     "device", 1e3 * overlap.compute_s / (double)overlap.n_steps,
                     1e3 * overlap.steps_s / (double)overlap.n_steps, overlap.steps_s / overlap.compute_s));
+  PetscCall(print_idle(trace, n, span));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -90,4 +90,47 @@ static void test_device(void **state)
   assert_close(overlap_of(n, span, ids, TRS_TRACE_COMPUTE).compute_s, 2 + 3, 1e-12, 0);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_host), cmocka_unit_test(test_device))
+/*
+  The steps are 0-10, 10-20 and 22-30; the first one does not count. The device is idle at 10-11,
+  14-15, 19-23 and 29-30, also where it works for no step. The host's stages are 10-10.5, 13-14.5,
+  and 22-22.5.
+*/
+static void test_idle(void **state)
+{
+  const TrsTraceSpan span[] = {
+      span_of(TRS_TRACE_MAIN, TRS_TRACE_STEP, 22, 30),
+      span_of(TRS_TRACE_MAIN, TRS_TRACE_STEP, 0, 10),
+      span_of(TRS_TRACE_MAIN, TRS_TRACE_STEP, 10, 20),
+      span_of(TRS_TRACE_MAIN, TRS_STAGE_WAIT, 0, 3),
+      span_of(TRS_TRACE_MAIN, TRS_STAGE_WAIT, 10, 10.5),
+      span_of(TRS_TRACE_MAIN, TRS_STAGE_LOOKUP, 13, 14.5),
+      span_of(TRS_TRACE_MAIN, TRS_STAGE_WAIT, 22, 22.5),
+      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_LOOKUP, 11, 12),
+      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_OUTPUT_DIST, 12, 13), /* the stream waits, in a stage */
+      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_DENSE_FORWARD, 13, 14),
+      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_DENSE_BACKWARD, 15, 19),
+      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_DENSE_BACKWARD, 23, 29),
+      span_of(TRS_TRACE_COMPUTE, TRS_STAGE_OPTIMIZER, 31, 32), /* after the last step */
+      span_of(TRS_TRACE_MEMCPY, TRS_TRACE_COPY, 10, 30),       /* another stream */
+  };
+  const int64_t n = (int64_t)(sizeof(span) / sizeof(span[0]));
+  TrsIdle idle;
+
+  (void)state;
+  assert_petsc_ok(TrsOverlapIdle(n, span, &idle));
+  assert_int_equal(idle.n_steps, 2);
+  assert_close(idle.idle_s, 1 + 1 + 4 + 1, 1e-12, 0);
+  assert_close(idle.stage_s[TRS_STAGE_WAIT], 0.5 + 0.5, 1e-12, 0);
+  assert_close(idle.stage_s[TRS_STAGE_LOOKUP], 0.5, 1e-12, 0);
+  assert_close(idle.between_s, 2, 1e-12, 0);
+  assert_close(idle.stage_s[TRS_STAGE_NONE], 7 - 2 - 1.5, 1e-12, 0);
+  assert_close(idle.stage_s[TRS_STAGE_DENSE_FORWARD], 0, 1e-12, 0);
+  assert_petsc_ok(TrsOverlapIdle(2, span, &idle)); /* a device that does nothing */
+  assert_int_equal(idle.n_steps, 1);
+  assert_close(idle.idle_s, 8, 1e-12, 0);
+  assert_petsc_ok(TrsOverlapIdle(1, span, &idle));
+  assert_int_equal(idle.n_steps, 0);
+  assert_close(idle.idle_s, 0, 1e-12, 0);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_host), cmocka_unit_test(test_device), cmocka_unit_test(test_idle))
