@@ -98,6 +98,7 @@ case $what in
     [ "$(grep -cE '^(DLRM|DCN) tf32, batch 1, samples/s with graphs +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 2 ]
     ;;
   bundle) # the bundle for a machine with a GPU, and all tests of `run gpu` there
+    cmake --build "$build" --target unit_io_checkpoint # it reads golden files
     TRSHARD_BUNDLE_LEVEL=0 "$source/regression/tools/bundle.sh" "$build"
     ;;
   fault) run_cases nccl_error nccl_hang nccl_stuck nccl_stuck_init nccl_init nccl_finalize ;;
