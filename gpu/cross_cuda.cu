@@ -246,21 +246,20 @@ PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode forward_apart(TrsStream stream, const void *layer)
+/* A way of TrsWays whose layers are of type L. */
+template <class L, PetscErrorCode COMPUTE(TrsStream, const L *)>
+static PetscErrorCode way(TrsStream stream, const void *layer)
 {
-  const TrsCrossProduct *l = static_cast<const TrsCrossProduct *>(layer);
+  return COMPUTE(stream, static_cast<const L *>(layer));
+}
+
+static PetscErrorCode forward_apart(TrsStream stream, const TrsCrossProduct *l)
+{
   const TrsMatrixProduct *p = &l->product;
 
   PetscFunctionBegin;
   PetscCall(TrsMultiplyCuda(stream, p));
   PetscCall(TrsCrossForwardCuda(stream, p->m, p->n, p->c.type, l->x0, p->c.data, l->bias, l->x, l->y));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode forward_fused(TrsStream stream, const void *layer)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsCrossTensorForward(stream, static_cast<const TrsCrossProduct *>(layer)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -271,8 +270,8 @@ PetscErrorCode TrsCrossProductCuda(TrsStream stream, const TrsCrossProduct *l)
                         p->m,
                         p->n,
                         p->k,
-                        forward_apart,
-                        forward_fused,
+                        way<TrsCrossProduct, forward_apart>,
+                        way<TrsCrossProduct, TrsCrossTensorForward>,
                         l,
                         {{p->c.data, p->m * p->n, p->c.type}, {l->y, p->m * p->n, p->c.type}, {}}};
 
@@ -480,20 +479,11 @@ PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_apart(TrsStream stream, const void *layers)
+static PetscErrorCode backward_apart(TrsStream stream, const TrsCrossInputBackward *l)
 {
-  const TrsCrossInputBackward *l = static_cast<const TrsCrossInputBackward *>(layers);
-
   PetscFunctionBegin;
   PetscCall(TrsCrossInputCuda(stream, l->batch, l->n, l->rank, l->q, l->V, l->g, NULL, l->dx));
   PetscCall(TrsCrossBackwardCuda(stream, l->batch, l->n, l->place, &l->lower));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode backward_fused(TrsStream stream, const void *layers)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsCrossTensorLower(stream, static_cast<const TrsCrossInputBackward *>(layers)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -504,8 +494,8 @@ PetscErrorCode TrsCrossInputBackwardCuda(TrsStream stream, const TrsCrossInputBa
                         l->batch,
                         l->n,
                         l->rank,
-                        backward_apart,
-                        backward_fused,
+                        way<TrsCrossInputBackward, backward_apart>,
+                        way<TrsCrossInputBackward, TrsCrossTensorLower>,
                         l,
                         {{last ? l->lower.total : l->dx.data, l->batch * l->n, TRS_BF16},
                          {l->lower.h, l->batch * l->n, TRS_BF16},

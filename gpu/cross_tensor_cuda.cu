@@ -219,15 +219,13 @@ struct CrossForward {
 static __device__ __forceinline__ uint4 cross_eight(uint4 x0, uint4 u, const float *bias, uint4 x)
 {
   float of_x0[8], of_u[8], of_x[8];
-  unsigned word[4];
 
   widen_eight(x0, of_x0);
   widen_eight(u, of_u);
   widen_eight(x, of_x);
 #pragma unroll
   for (int j = 0; j < 8; j++) of_u[j] = of_x0[j] * (of_u[j] + bias[j]) + of_x[j];
-  narrow_numbers<8>(of_u, word);
-  return uint4{word[0], word[1], word[2], word[3]};
+  return narrow_eight(of_u);
 }
 
 /* Write u and y for a block's tile. `tile` has u in shared memory. */
@@ -377,7 +375,6 @@ template <int KEPT> struct CrossRow {
                                       const float *product, float sum[8]) const
   {
     float value[8], other[8];
-    unsigned word[4];
     uint4 lower; /* the gradient of the lower layer's output */
 
     load_floats<4>(product, value);
@@ -385,8 +382,7 @@ template <int KEPT> struct CrossRow {
     widen_eight(added, other);
 #pragma unroll
     for (int j = 0; j < 8; j++) value[j] = value[j] + other[j];
-    narrow_numbers<8>(value, word);
-    lower = uint4{word[0], word[1], word[2], word[3]};
+    lower = narrow_eight(value);
     if (!KEPT) __stcg(reinterpret_cast<uint4 *>(s.dx + at), lower);
     widen_eight(lower, value);
     widen_eight(x0, other);
@@ -395,8 +391,7 @@ template <int KEPT> struct CrossRow {
       other[j] = value[j] * other[j];
       sum[j] = sum[j] + other[j];
     }
-    narrow_numbers<8>(other, word);
-    __stcg(reinterpret_cast<uint4 *>(s.h + at), uint4{word[0], word[1], word[2], word[3]});
+    keep_eight(s.h + at, other);
     if (KEPT) {
       float all[8];
 
@@ -412,8 +407,7 @@ template <int KEPT> struct CrossRow {
       }
 #pragma unroll
       for (int j = 0; j < 8; j++) all[j] = all[j] + value[j];
-      narrow_numbers<8>(all, word);
-      __stcg(reinterpret_cast<uint4 *>(s.total + at), uint4{word[0], word[1], word[2], word[3]});
+      keep_eight(s.total + at, all);
     }
   }
 };
@@ -454,6 +448,15 @@ static __device__ __forceinline__ void keep_gradients(const CrossLower<KEPT> &s,
     }
 }
 
+/* Add the sums of a thread's own column in order. */
+static __device__ __forceinline__ float add_column(const float part[][TRS_CROSS_TILE])
+{
+  float sum = part[0][threadIdx.x];
+
+  for (int i = 1; i < TRS_CROSS_ROWS; i++) sum = sum + part[i][threadIdx.x];
+  return sum;
+}
+
 /*
   Add the threads' sums of each run. The last block of a column of tiles then adds the runs' sums.
   Both orders are those of visit_kernel. part: shared memory, [TRS_CROSS_ROWS, TRS_CROSS_TILE].
@@ -467,7 +470,7 @@ static __device__ __forceinline__ void keep_sums(const CrossLower<KEPT> &s, cons
             lane = thread / TRS_CROSS_LANES;
   const int64_t n = s.product.n, runs = (s.product.m + TRS_CROSS_RUN - 1) / TRS_CROSS_RUN,
                 col = place.first_col + thread, from = place.first_col + own;
-  float total = 0.0f, of_runs[8] = {};
+  float of_runs[8] = {};
 
 #pragma unroll
   for (int run = 0; run < TRS_CROSS_RUNS; run++) {
@@ -476,10 +479,7 @@ static __device__ __forceinline__ void keep_sums(const CrossLower<KEPT> &s, cons
     __syncthreads(); /* all threads have read what was here */
     store_floats<8>(&part[lane][own], sum[run]);
     __syncthreads();
-    if (at >= runs || col >= n) continue;
-    total = part[0][thread];
-    for (int i = 1; i < TRS_CROSS_ROWS; i++) total = total + part[i][thread];
-    __stcg(&s.sums[at * n + col], total);
+    if (at < runs && col < n) __stcg(&s.sums[at * n + col], add_column(part));
   }
   if (!is_last(&s.counters[blockIdx.x], gridDim.y)) return;
   for (int64_t run = lane; run < runs && from < n; run += TRS_CROSS_ROWS) {
@@ -495,10 +495,7 @@ static __device__ __forceinline__ void keep_sums(const CrossLower<KEPT> &s, cons
   }
   store_floats<8>(&part[lane][own], of_runs);
   __syncthreads();
-  if (col >= n) return;
-  total = part[0][thread];
-  for (int i = 1; i < TRS_CROSS_ROWS; i++) total = total + part[i][thread];
-  s.grad_bias[col] = total;
+  if (col < n) s.grad_bias[col] = add_column(part);
 }
 
 template <int KEPT>

@@ -13,5 +13,5 @@ PetscErrorCode TrsCrossTensorForward(TrsStream stream, const TrsCrossProduct *la
 /* True if the kernel can compute the backward of these two layers. */
 bool TrsCrossLowerTakesTensorCores(const TrsCrossInputBackward *layers);
 
-/* Compute it. In a LAST call only the total is written, which may be dx. */
+/* Compute it. A LAST call does not write dx's numbers, but the total, which may be dx. */
 PetscErrorCode TrsCrossTensorLower(TrsStream stream, const TrsCrossInputBackward *layers);

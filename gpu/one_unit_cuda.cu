@@ -71,15 +71,6 @@ static __device__ __forceinline__ float rounded(float x)
   return to_float(narrow);
 }
 
-/* Store eight aligned numbers with one access. */
-static __device__ __forceinline__ void keep_eight(Bf16 *to, const float *x)
-{
-  unsigned word[4];
-
-  narrow_numbers<8>(x, word);
-  __stcg(reinterpret_cast<uint4 *>(to), uint4{word[0], word[1], word[2], word[3]});
-}
-
 /* The sums of a lane: of its columns of dW, and of db, which is the same in all lanes of a warp. */
 struct UnitSums {
   float dw[TRS_UNIT_COLUMNS], db;

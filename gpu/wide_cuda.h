@@ -245,6 +245,20 @@ static __device__ __forceinline__ uint2 narrow_four(const float *x)
   return uint2{word[0], word[1]};
 }
 
+static __device__ __forceinline__ uint4 narrow_eight(const float *x)
+{
+  unsigned word[4];
+
+  narrow_numbers<8>(x, word);
+  return uint4{word[0], word[1], word[2], word[3]};
+}
+
+/* Store eight aligned numbers to global memory with one access. */
+static __device__ __forceinline__ void keep_eight(Bf16 *to, const float *x)
+{
+  __stcg(reinterpret_cast<uint4 *>(to), narrow_eight(x));
+}
+
 /* Store to global memory. The data is read again soon. */
 template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(float *to, const float *x)
 {

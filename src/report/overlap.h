@@ -45,7 +45,7 @@ typedef struct {
 
   The time from the beginning of the second recorded step to the end of the last one counts. The
   first step does not, because the stream may still compute for a step that is not recorded. With
-  less than two steps, all results are 0. The arguments are those of TrsOverlapFind(). Not
+  fewer than two steps, all results are 0. The arguments are those of TrsOverlapFind(). Not
   collective.
 */
 PetscErrorCode TrsOverlapIdle(int64_t n, const TrsTraceSpan *span, TrsIdle *idle);

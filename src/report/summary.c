@@ -191,9 +191,7 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Record the choices that rank 0 made by timing products, and print them if -log_view is set.
-*/
+/* Record the choices that rank 0 made by timing products, and print them if -log_view is set. */
 static PetscErrorCode record_products(const TrsSession *session, TrsResults results)
 {
   const char *choices = session->machine.compute->product_choices();

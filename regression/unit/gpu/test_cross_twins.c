@@ -265,15 +265,9 @@ static void run_lower(const LowerArrays *in, int layers, PetscBool separate, Pet
                                 .lower = {.x0 = in->x0, .type = TRS_BF16},
                                 .fused = fused};
 
-  for (int i = 0; i < LOWER_RESULTS; i++) {
-    void *floats;
-
-    free(held_numbers(500 + (uint64_t)i, (B + 2) * n, PETSC_TRUE, &result[i]));
-    if (i != LOWER_DBIAS) continue;
-    free(held_numbers(600, 3 * n, PETSC_FALSE, &floats));
-    assert_petsc_ok(device->release(&result[i]));
-    result[i] = floats;
-  }
+  for (int i = 0; i < LOWER_RESULTS; i++)
+    free(held_numbers(500 + (uint64_t)i, i == LOWER_DBIAS ? 3 * n : (B + 2) * n,
+                      (PetscBool)(i != LOWER_DBIAS), &result[i]));
   both.dx = (TrsMatrix){TRS_BF16, n, (uint16_t *)result[LOWER_DX] + n};
   both.lower.g = both.dx.data;
   both.lower.h = (uint16_t *)result[LOWER_H] + n;
@@ -313,7 +307,7 @@ static void *whole_numbers(uint64_t array, int64_t n)
 
 /*
   Check two neighbouring layers' backward in one call. The product is exact, so all results have the
-  same bits as those of two calls. Only the sums of the bias' gradient may have another order. No
+  same bits as those of two calls. Only the sums of the bias gradient may have a different order. No
   row before or after the results is written.
 */
 static void check_cross_lower(int64_t B, int64_t n, int64_t rank, int layers, PetscBool fused)
@@ -358,7 +352,8 @@ static void check_cross_lower(int64_t B, int64_t n, int64_t rank, int layers, Pe
 
 /*
   Sizes of test_cross_product, and one with many runs. The lower layer is kept, or is layer 0 of two
-  to four layers. */
+  to four layers.
+*/
 static void test_cross_lower(void **state)
 {
   static const int64_t sizes[][3] = {

@@ -92,8 +92,7 @@ static void test_device(void **state)
 
 /*
   The steps are 0-10, 10-20 and 22-30; the first one does not count. The device is idle at 10-11,
-  14-15, 19-23 and 29-30, also where it works for no step. The host's stages are 10-10.5, 13-14.5,
-  and 22-22.5.
+  14-15, 19-23 and 29-30. The host's stages are 10-10.5, 13-14.5 and 22-22.5.
 */
 static void test_idle(void **state)
 {
